@@ -2,8 +2,8 @@
 
 use crate::bench::BenchArgs;
 use crate::commands::{
-    alerts, breaker, completions, config, dead, demo, drill, job, policy, push, queue, schedule, serve,
-    stream, sweep, table, token, top, work, worker,
+    alerts, breaker, completions, config, dead, demo, drill, job, policy, push, queue, schedule,
+    serve, stream, sweep, table, token, top, work, worker,
 };
 use backstop::{Address, Durability};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -68,7 +68,13 @@ pub(crate) struct Globals {
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// How logs are written
-    #[arg(long, global = true, value_name = "text|json", env = "BACKSTOP_LOG", default_value = "text")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "text|json",
+        env = "BACKSTOP_LOG",
+        default_value = "text"
+    )]
     pub(crate) log_format: LogFormat,
     /// No progress and no notes, only results and errors
     #[arg(short, long, global = true)]
@@ -199,13 +205,20 @@ pub(crate) fn command() -> clap::Command {
 }
 
 fn unwrapped(command: clap::Command) -> clap::Command {
-    let text = command.get_after_help().map(|text| joined(&text.to_string()));
+    let text = command
+        .get_after_help()
+        .map(|text| joined(&text.to_string()));
     let command = match text {
         Some(text) => command.after_help(text),
         None => command,
     };
-    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
-    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, unwrapped))
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|below| below.get_name().to_owned())
+        .collect();
+    names.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, unwrapped)
+    })
 }
 
 /// The text with each paragraph on one line. Lines that are set in are examples and stay as they are.

@@ -34,17 +34,35 @@ impl Context {
             ..Overrides::default()
         };
         let output = Output::new(globals);
-        let (config, file) =
-            resolved(globals.config.as_deref(), flags.clone(), only_looks.then_some(output))?;
+        let (config, file) = resolved(
+            globals.config.as_deref(),
+            flags.clone(),
+            only_looks.then_some(output),
+        )?;
         let (named_store, named_file) = (flags.store.clone(), globals.config.clone());
         let read = file.map(OnceLock::from).unwrap_or_default();
-        Ok(Self { config, named_store, named_file, output, read, flags })
+        Ok(Self {
+            config,
+            named_store,
+            named_file,
+            output,
+            read,
+            flags,
+        })
     }
 
     /// The configuration as it is written now, for a server that flags may place elsewhere.
-    pub(crate) fn read_again(&self, listen: Option<String>, base: Option<String>) -> Result<Config, Trouble> {
+    pub(crate) fn read_again(
+        &self,
+        listen: Option<String>,
+        base: Option<String>,
+    ) -> Result<Config, Trouble> {
         let known = self.named_file.as_ref().or(self.read.get());
-        let flags = Overrides { listen, base, ..self.flags.clone() };
+        let flags = Overrides {
+            listen,
+            base,
+            ..self.flags.clone()
+        };
         let (config, file) = resolved(known.map(PathBuf::as_path), flags, None)?;
         if let Some(file) = file {
             self.read.get_or_init(|| file);
@@ -55,7 +73,11 @@ impl Context {
     /// The configuration file that was read, even if it is gone by now; if none was, the one that would be.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         let usual = || Some(PathBuf::from(USUAL_FILE)).filter(|path| path.exists());
-        self.named_file.as_ref().or(self.read.get()).cloned().or_else(usual)
+        self.named_file
+            .as_ref()
+            .or(self.read.get())
+            .cloned()
+            .or_else(usual)
     }
 
     /// The store, made and brought up to date if need be.
@@ -76,7 +98,9 @@ impl Context {
         let place = match address.sqlite_file() {
             Some(file) if !file.exists() => file.display().to_string(),
             _ => {
-                let opened = Backstop::open_if_there(address.as_written(), self.config.store_options()).await;
+                let opened =
+                    Backstop::open_if_there(address.as_written(), self.config.store_options())
+                        .await;
                 match opened.map_err(|error| unopened(error, address))? {
                     Some(opened) => return Ok(opened.redacting(self.config.redaction.clone())),
                     None => address.to_string(),
@@ -91,7 +115,8 @@ impl Context {
 
     /// The store as it is, even one that holds nothing yet.
     pub(crate) async fn connect(&self) -> Result<Backstop, Trouble> {
-        let connected = Backstop::connect(self.config.store.as_written(), self.config.store_options()).await;
+        let connected =
+            Backstop::connect(self.config.store.as_written(), self.config.store_options()).await;
         let connected = connected.map_err(|error| unopened(error, &self.config.store))?;
         Ok(connected.redacting(self.config.redaction.clone()))
     }
@@ -99,7 +124,13 @@ impl Context {
     /// The shortest lease that the configuration gives: what clocks and round trips are measured against.
     pub(crate) fn shortest_lease(&self) -> Span {
         let usual = QueueSettings::default().lease;
-        self.config.queues.values().map(|queue| queue.settings.lease).chain([usual]).min().unwrap_or(usual)
+        self.config
+            .queues
+            .values()
+            .map(|queue| queue.settings.lease)
+            .chain([usual])
+            .min()
+            .unwrap_or(usual)
     }
 
     /// Whoever sits here, as the audit calls them: `user@host`.
@@ -107,7 +138,10 @@ impl Context {
         let named = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
         let user = named("USER").or_else(|| named("LOGNAME"));
         let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
-        format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
+        format!(
+            "{user}@{}",
+            rustix::system::uname().nodename().to_string_lossy()
+        )
     }
 }
 
@@ -124,16 +158,24 @@ fn resolved(
         Err(error) if error.kind() == io::ErrorKind::NotFound && named_file.is_none() => None,
         Err(error) => {
             let cause = format!("{} cannot be read: {error}", path.display());
-            return Err(Trouble::misuse(cause).advise("--config with the path of a file that exists"));
+            return Err(
+                Trouble::misuse(cause).advise("--config with the path of a file that exists")
+            );
         }
     };
     let name = path.display().to_string();
     let written = text.as_deref().map(|text| Written { path: &name, text });
     let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
     let names_store = flags.store.is_some() || environment.store.is_some();
-    let config = match (config::resolve(written, environment.clone(), flags.clone()), written, look) {
+    let config = match (
+        config::resolve(written, environment.clone(), flags.clone()),
+        written,
+        look,
+    ) {
         (Err(bad), Some(written), Some(output)) if names_store && bad.is_about_the_file() => {
-            output.warn(format!("warning: {bad}; this command only looks, and goes on without the file"));
+            output.warn(format!(
+                "warning: {bad}; this command only looks, and goes on without the file"
+            ));
             config::resolve_without(written, environment, flags)?
         }
         (resolved, ..) => resolved?,

@@ -33,7 +33,11 @@ pub(crate) struct Logging {
 }
 
 /// Starts logging for the life of the process. `RUST_LOG` has the last word.
-pub(crate) fn start(globals: &Globals, config: &Config, tells_failed_runs: bool) -> Result<Logging, Trouble> {
+pub(crate) fn start(
+    globals: &Globals,
+    config: &Config,
+    tells_failed_runs: bool,
+) -> Result<Logging, Trouble> {
     let logs = match globals.log_format {
         LogFormat::Text => text(config.redaction.clone()),
         LogFormat::Json => tracing_subscriber::fmt::layer()
@@ -43,8 +47,12 @@ pub(crate) fn start(globals: &Globals, config: &Config, tells_failed_runs: bool)
             .with_writer(|| BesideProgress)
             .boxed(),
     };
-    #[cfg_attr(not(feature = "otlp"), expect(unused_mut, reason = "there is only one"))]
-    let mut layers: Vec<AnyLayer> = vec![logs.with_filter(filter(globals, tells_failed_runs)).boxed()];
+    #[cfg_attr(
+        not(feature = "otlp"),
+        expect(unused_mut, reason = "there is only one")
+    )]
+    let mut layers: Vec<AnyLayer> =
+        vec![logs.with_filter(filter(globals, tells_failed_runs)).boxed()];
     #[cfg(feature = "otlp")]
     let traces = otlp::start(&config.telemetry, |name| std::env::var(name).ok())?;
     #[cfg(feature = "otlp")]
@@ -78,9 +86,13 @@ fn filter(globals: &Globals, tells_failed_runs: bool) -> EnvFilter {
         LogFormat::Json => format!(",backstop::run=info,{ANNOUNCED}=info"),
         LogFormat::Text => String::new(),
     };
-    let runs =
-        if tells_failed_runs && !globals.quiet { format!(",{FAILED_RUNS}=info") } else { String::new() };
-    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(format!("{level}{more}{runs}")))
+    let runs = if tells_failed_runs && !globals.quiet {
+        format!(",{FAILED_RUNS}=info")
+    } else {
+        String::new()
+    };
+    EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(format!("{level}{more}{runs}")))
 }
 
 /// Lines for people.
@@ -96,11 +108,21 @@ fn text(redaction: Redaction) -> AnyLayer {
 /// Fields as people read them, on one line and without what must not be shown. This replaces the escaping of the subscriber's own fields.
 fn fields(redaction: Arc<Redaction>) -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     use tracing_subscriber::field::MakeExt;
-    debug_fn(move |writer: &mut Writer<'_>, field, value| match field.name() {
-        "message" => write!(writer, "{}", one_line(&redaction.text(&format!("{value:?}")))),
-        name if redaction.is_secret(name) => write!(writer, "{name}={REDACTED}"),
-        name => write!(writer, "{name}={}", one_line(&redaction.text(&format!("{value:?}")))),
-    })
+    debug_fn(
+        move |writer: &mut Writer<'_>, field, value| match field.name() {
+            "message" => write!(
+                writer,
+                "{}",
+                one_line(&redaction.text(&format!("{value:?}")))
+            ),
+            name if redaction.is_secret(name) => write!(writer, "{name}={REDACTED}"),
+            name => write!(
+                writer,
+                "{name}={}",
+                one_line(&redaction.text(&format!("{value:?}")))
+            ),
+        },
+    )
     .delimited(" ")
 }
 

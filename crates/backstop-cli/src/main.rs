@@ -20,8 +20,9 @@ use trouble::{Trouble, Verdict};
 fn main() -> ExitCode {
     let mut command = args::command();
     let parsed = command.try_get_matches_from_mut(std::env::args_os());
-    let parsed = parsed
-        .and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
+    let parsed = parsed.and_then(|matches| {
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    });
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return trouble::misread(&error),
@@ -41,16 +42,31 @@ fn run(cli: &Cli) -> Result<Verdict, Trouble> {
     let _logging = if cli.command.has_the_screen(cli.globals.json) {
         None
     } else {
-        Some(logging::start(&cli.globals, &context.config, matches!(cli.command, Command::Work(_)))?)
+        Some(logging::start(
+            &cli.globals,
+            &context.config,
+            matches!(cli.command, Command::Work(_)),
+        )?)
     };
-    let failed = |error| Trouble::new(format!("the program's threads could not be started: {error}"));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+    let failed = |error| {
+        Trouble::new(format!(
+            "the program's threads could not be started: {error}"
+        ))
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
     runtime.block_on(commands::run(&cli.command, &context))
 }
 
 impl Globals {
     /// How results are written.
     fn format(&self) -> output::Format {
-        if self.json { output::Format::Json } else { output::Format::Text }
+        if self.json {
+            output::Format::Json
+        } else {
+            output::Format::Text
+        }
     }
 }

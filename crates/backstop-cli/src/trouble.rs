@@ -52,17 +52,29 @@ pub(crate) enum Blame {
 impl Trouble {
     /// Something failed.
     pub(crate) fn new(cause: impl Display) -> Self {
-        Self::Told { cause: cause.to_string(), advice: None, blame: Blame::World }
+        Self::Told {
+            cause: cause.to_string(),
+            advice: None,
+            blame: Blame::World,
+        }
     }
 
     /// The command was used in a way that cannot work.
     pub(crate) fn misuse(cause: impl Display) -> Self {
-        Self::Told { cause: cause.to_string(), advice: None, blame: Blame::User }
+        Self::Told {
+            cause: cause.to_string(),
+            advice: None,
+            blame: Blame::User,
+        }
     }
 
     /// As what a check of the configuration found: it has done its work.
     pub(crate) fn found(mut self) -> Self {
-        if let Self::Told { blame: blame @ Blame::Entry, .. } = &mut self {
+        if let Self::Told {
+            blame: blame @ Blame::Entry,
+            ..
+        } = &mut self
+        {
             *blame = Blame::World;
         }
         self
@@ -94,14 +106,26 @@ impl Trouble {
 
     /// Tells it, and ends with the code it means.
     pub(crate) fn tell(self, format: Format) -> ExitCode {
-        let Self::Told { cause, advice, blame } = self else { return ExitCode::SUCCESS };
+        let Self::Told {
+            cause,
+            advice,
+            blame,
+        } = self
+        else {
+            return ExitCode::SUCCESS;
+        };
         let told: Vec<String> = match format {
             Format::Json => {
-                vec![escaped_json(&json!({ "error": cause, "try": advice }).to_string())]
+                vec![escaped_json(
+                    &json!({ "error": cause, "try": advice }).to_string(),
+                )]
             }
             Format::Text => {
                 let advice = advice.map(|advice| format!("  try: {advice}"));
-                [format!("error: {cause}")].into_iter().chain(advice).collect()
+                [format!("error: {cause}")]
+                    .into_iter()
+                    .chain(advice)
+                    .collect()
             }
         };
         told.into_iter().for_each(output::written);
@@ -114,9 +138,13 @@ impl Trouble {
 
 /// A command line that could not be read, or a wish for help.
 pub(crate) fn misread(error: &clap::Error) -> ExitCode {
-    let args: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let (wants_json, is_hostile) =
-        (args.iter().any(|arg| arg == "--json"), args.iter().any(|arg| arg.contains(is_control)));
+    let args: Vec<String> = std::env::args_os()
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
+    let (wants_json, is_hostile) = (
+        args.iter().any(|arg| arg == "--json"),
+        args.iter().any(|arg| arg.contains(is_control)),
+    );
     if !error.use_stderr() || !(wants_json || is_hostile) {
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
@@ -124,19 +152,33 @@ pub(crate) fn misread(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     // Which of its lines are our own cannot be told once an argument brings line ends along: then all of it is one.
     let (cause, rest) = if is_hostile {
-        (text.rsplit_once("\n\nFor more information").map_or(&*text, |(cause, _)| cause), "")
+        (
+            text.rsplit_once("\n\nFor more information")
+                .map_or(&*text, |(cause, _)| cause),
+            "",
+        )
     } else {
         text.split_once("\n\n").unwrap_or((&text, ""))
     };
     let usage = rest.lines().find_map(|line| line.strip_prefix("Usage: "));
     let trouble = Trouble::misuse(cause.trim().trim_start_matches("error: "));
-    let format = if wants_json { Format::Json } else { Format::Text };
-    trouble.advise(usage.unwrap_or("backstop --help")).tell(format)
+    let format = if wants_json {
+        Format::Json
+    } else {
+        Format::Text
+    };
+    trouble
+        .advise(usage.unwrap_or("backstop --help"))
+        .tell(format)
 }
 
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe { Self::NobodyReads } else { Self::new(error) }
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::NobodyReads
+        } else {
+            Self::new(error)
+        }
     }
 }
 
@@ -144,9 +186,8 @@ impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Self {
         match &error {
             StoreError::Misuse { .. } => Self::misuse(error),
-            StoreError::Unavailable { .. } => {
-                Self::new(error).advise("backstop doctor, and the same command again: repeating is harmless")
-            }
+            StoreError::Unavailable { .. } => Self::new(error)
+                .advise("backstop doctor, and the same command again: repeating is harmless"),
             // The message names its next step.
             _ => Self::new(error),
         }
@@ -155,7 +196,9 @@ impl From<StoreError> for Trouble {
 
 /// A worker that the store refuses: what it lacks.
 pub(crate) fn refused(error: &StoreError, address: &Address) -> Trouble {
-    let trouble = Trouble::new(format!("the worker stopped, the store refuses what it lives on: {error}"));
+    let trouble = Trouble::new(format!(
+        "the worker stopped, the store refuses what it lives on: {error}"
+    ));
     match address.kind() {
         Some(StoreKind::Postgres) => trouble.advise(
             "as the owner of the schema: GRANT USAGE ON SCHEMA backstop TO worker; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA backstop TO \
@@ -189,11 +232,18 @@ impl From<BadWorker> for Trouble {
 impl From<BadConfig> for Trouble {
     fn from(error: BadConfig) -> Self {
         let blame = match &error {
-            BadConfig::File { .. } | BadConfig::Flag { .. } | BadConfig::Environment { .. } => Blame::User,
+            BadConfig::File { .. } | BadConfig::Flag { .. } | BadConfig::Environment { .. } => {
+                Blame::User
+            }
             _ => Blame::Entry,
         };
-        let advice =
-            error.is_about_the_file().then(|| "correct it, and look with: backstop config check".to_owned());
-        Self::Told { cause: error.to_string(), advice, blame }
+        let advice = error
+            .is_about_the_file()
+            .then(|| "correct it, and look with: backstop config check".to_owned());
+        Self::Told {
+            cause: error.to_string(),
+            advice,
+            blame,
+        }
     }
 }

@@ -79,7 +79,9 @@ impl fmt::Display for Refusal {
             Self::Alive => f.write_str("it has not ended; only dead and cancelled jobs are moved"),
             Self::Elsewhere(state) => write!(f, "it is {state} by now"),
             Self::Ambiguous => f.write_str("several queues have a job of this id; name the queue"),
-            Self::Full => f.write_str("its queue is full; raise max_size, or try again when jobs have ended"),
+            Self::Full => {
+                f.write_str("its queue is full; raise max_size, or try again when jobs have ended")
+            }
             Self::Twin(holder) => write!(f, "job {holder} holds its unique key and is alive"),
         }
     }
@@ -165,22 +167,42 @@ mod tests {
     #[test]
     fn every_action_in_every_state_has_its_answer() {
         let answers = |action| State::ALL.map(|state| permitted(&action, state).err());
-        let (running, done, ready, ended) =
-            (Some(Refusal::Running), Some(Refusal::Done), Some(Refusal::Ready), Some(Refusal::Ended));
+        let (running, done, ready, ended) = (
+            Some(Refusal::Running),
+            Some(Refusal::Done),
+            Some(Refusal::Ready),
+            Some(Refusal::Ended),
+        );
         //                    scheduled ready  running  retrying done  dead   cancelled
-        assert_eq!(answers(Action::Retry), [None, ready, running, None, done, None, None]);
-        assert_eq!(answers(Action::Cancel), [None, None, None, None, ended, ended, ended]);
-        assert_eq!(answers(Action::Delete), [None, None, running, None, None, None, None]);
+        assert_eq!(
+            answers(Action::Retry),
+            [None, ready, running, None, done, None, None]
+        );
+        assert_eq!(
+            answers(Action::Cancel),
+            [None, None, None, None, ended, ended, ended]
+        );
+        assert_eq!(
+            answers(Action::Delete),
+            [None, None, running, None, None, None, None]
+        );
         let other = Action::Move(QueueName::new("other").expect("a name"));
         let alive = Some(Refusal::Alive);
-        assert_eq!(answers(other), [alive, alive, alive, alive, done, None, None]);
+        assert_eq!(
+            answers(other),
+            [alive, alive, alive, alive, done, None, None]
+        );
     }
 
     #[test]
     fn only_what_brings_an_ended_job_to_life_needs_room() {
         let other = Action::Move(QueueName::new("other").expect("a name"));
         for state in State::ALL {
-            assert_eq!(needs_room(&Action::Retry, state), state.is_final(), "{state}");
+            assert_eq!(
+                needs_room(&Action::Retry, state),
+                state.is_final(),
+                "{state}"
+            );
             assert_eq!(needs_room(&other, state), state.is_final(), "{state}");
             assert!(!needs_room(&Action::Cancel, state) && !needs_room(&Action::Delete, state));
         }
@@ -189,7 +211,10 @@ mod tests {
     #[test]
     fn a_final_state_is_left_only_by_an_operators_retry_and_done_never() {
         for state in State::ALL.into_iter().filter(|state| state.is_final()) {
-            assert_eq!(permitted(&Action::Retry, state).is_ok(), state != State::Done);
+            assert_eq!(
+                permitted(&Action::Retry, state).is_ok(),
+                state != State::Done
+            );
             assert!(permitted(&Action::Cancel, state).is_err());
         }
     }

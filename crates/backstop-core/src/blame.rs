@@ -36,7 +36,11 @@ use std::collections::BTreeSet;
 /// The workers a job has lost lately, the latest last: more than none make it a suspect.
 pub fn strikes(lost_leases: u32, history: &History, now: Time) -> Vec<String> {
     // What never lost a worker needs no look at its past.
-    if lost_leases == 0 { Vec::new() } else { history.lost_workers(now, LOST_WITHIN) }
+    if lost_leases == 0 {
+        Vec::new()
+    } else {
+        history.lost_workers(now, LOST_WITHIN)
+    }
 }
 
 /// Whether a job has lost a worker lately, and runs alone among its like.
@@ -52,12 +56,18 @@ pub fn is_at_last_strike(run: &Leased, now: Time) -> bool {
 
 /// The workers that vanished while a suspect ran.
 pub fn accused(batch: &[Seized], now: Time) -> impl Iterator<Item = &WorkerName> {
-    let begun = batch.iter().filter(move |seized| seized.begun && is_suspect(&seized.run, now));
+    let begun = batch
+        .iter()
+        .filter(move |seized| seized.begun && is_suspect(&seized.run, now));
     begun.map(|seized| &seized.vanished.worker)
 }
 
 /// What becomes of jobs taken over; `before` are workers known to have vanished while a suspect ran. In the order of `batch`.
-pub fn judge_vanished(batch: &[Seized], before: &BTreeSet<WorkerName>, now: Time) -> Vec<Settlement> {
+pub fn judge_vanished(
+    batch: &[Seized],
+    before: &BTreeSet<WorkerName>,
+    now: Time,
+) -> Vec<Settlement> {
     let accused: BTreeSet<&WorkerName> = accused(batch, now).chain(before).collect();
     let judge = |seized: &Seized| {
         let is_charged = if is_suspect(&seized.run, now) {
@@ -73,7 +83,10 @@ pub fn judge_vanished(batch: &[Seized], before: &BTreeSet<WorkerName>, now: Time
     };
     batch
         .iter()
-        .map(|seized| Settlement { lease: seized.run.lease.clone(), outcome: judge(seized) })
+        .map(|seized| Settlement {
+            lease: seized.run.lease.clone(),
+            outcome: judge(seized),
+        })
         .collect()
 }
 

@@ -37,7 +37,11 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { max_size: None, overflow: Overflow::default(), dead_max: DEAD_MAX_USUAL }
+        Self {
+            max_size: None,
+            overflow: Overflow::default(),
+            dead_max: DEAD_MAX_USUAL,
+        }
     }
 }
 
@@ -47,7 +51,8 @@ const PRESSURE_PERCENT: u64 = 80;
 impl Bounds {
     /// Whether so many live jobs are close to the bound, and somebody should know.
     pub fn is_under_pressure(&self, live: u64) -> bool {
-        self.max_size.is_some_and(|max| live.saturating_mul(100) >= max.saturating_mul(PRESSURE_PERCENT))
+        self.max_size
+            .is_some_and(|max| live.saturating_mul(100) >= max.saturating_mul(PRESSURE_PERCENT))
     }
 }
 
@@ -93,7 +98,9 @@ impl FromStr for Overflow {
     type Err = NotAnOverflow;
 
     fn from_str(text: &str) -> Result<Self, NotAnOverflow> {
-        let found = Self::ALL.into_iter().find(|overflow| overflow.as_str() == text);
+        let found = Self::ALL
+            .into_iter()
+            .find(|overflow| overflow.as_str() == text);
         found.ok_or_else(|| NotAnOverflow(text.to_owned()))
     }
 }
@@ -105,8 +112,15 @@ mod tests {
     #[test]
     fn pressure_begins_at_four_fifths() {
         let check = |max_size, live, expected| {
-            let bounds = Bounds { max_size, ..Bounds::default() };
-            assert_eq!(bounds.is_under_pressure(live), expected, "{live} of {max_size:?}");
+            let bounds = Bounds {
+                max_size,
+                ..Bounds::default()
+            };
+            assert_eq!(
+                bounds.is_under_pressure(live),
+                expected,
+                "{live} of {max_size:?}"
+            );
         };
         check(Some(10), 7, false);
         check(Some(10), 8, true);

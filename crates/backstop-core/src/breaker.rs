@@ -211,7 +211,11 @@ impl Breaker {
 
     /// What it lets through at `now`.
     pub fn phase(&self, settings: &BreakerSettings, now: Time) -> Phase {
-        if self.has_waited(settings, now) { Phase::HalfOpen } else { self.state.phase() }
+        if self.has_waited(settings, now) {
+            Phase::HalfOpen
+        } else {
+            self.state.phase()
+        }
     }
 
     /// What it would let through at `now`. A look: changes nothing, and what it shows may be gone at the next one.
@@ -222,18 +226,29 @@ impl Breaker {
         match &self.state {
             State::Closed => Admission::Freely { epoch: self.epoch },
             State::Forced { .. } => Admission::Not { until: None },
-            State::Open { .. } if self.has_waited(settings, now) => {
-                Admission::Probes { epoch: self.epoch.wrapping_add(1), left: left(settings, 0, 0) }
-            }
-            State::Open { since } => {
-                Admission::Not { until: Some((*since).min(now).after(settings.recovery_timeout)) }
-            }
-            State::HalfOpen { successes, grants, .. } => {
+            State::Open { .. } if self.has_waited(settings, now) => Admission::Probes {
+                epoch: self.epoch.wrapping_add(1),
+                left: left(settings, 0, 0),
+            },
+            State::Open { since } => Admission::Not {
+                until: Some((*since).min(now).after(settings.recovery_timeout)),
+            },
+            State::HalfOpen {
+                successes, grants, ..
+            } => {
                 let live = grants.iter().filter(|grant| grant.until > now);
-                let outstanding = live.clone().map(|grant| grant.calls).fold(0, u32::saturating_add);
+                let outstanding = live
+                    .clone()
+                    .map(|grant| grant.calls)
+                    .fold(0, u32::saturating_add);
                 match left(settings, *successes, outstanding) {
-                    0 => Admission::Not { until: live.map(|grant| grant.moved(now).until).min() },
-                    left => Admission::Probes { epoch: self.epoch, left },
+                    0 => Admission::Not {
+                        until: live.map(|grant| grant.moved(now).until).min(),
+                    },
+                    left => Admission::Probes {
+                        epoch: self.epoch,
+                        left,
+                    },
                 }
             }
         }
@@ -241,7 +256,13 @@ impl Breaker {
 
     /// Lets through up to `want` calls. A probe that does not report back before `until` is given out again; its signal still
     /// counts when it comes, as long as the breaker stays half-open.
-    pub fn admit(&mut self, settings: &BreakerSettings, want: u32, until: Time, now: Time) -> Admitted {
+    pub fn admit(
+        &mut self,
+        settings: &BreakerSettings,
+        want: u32,
+        until: Time,
+        now: Time,
+    ) -> Admitted {
         self.follow(now);
         if let State::Open { since } = self.state
             && self.has_waited(settings, now)
@@ -255,13 +276,21 @@ impl Breaker {
             Admission::Not { .. } => 0,
         };
         self.rejected_calls = self.rejected_calls.saturating_add(u64::from(want - calls));
-        let admitted = Admitted { epoch: self.epoch, calls };
+        let admitted = Admitted {
+            epoch: self.epoch,
+            calls,
+        };
         if let State::HalfOpen { grants, .. } = &mut self.state {
             grants.retain(|grant| grant.until > now);
             if calls > 0 {
                 // Nobody holds a job for longer than a lease can be, whatever the caller's clock says.
                 let until = until.min(now.after(LEASE_ASKED_MAX));
-                grants.push(Grant { epoch: self.epoch, calls, at: now, until });
+                grants.push(Grant {
+                    epoch: self.epoch,
+                    calls,
+                    at: now,
+                    until,
+                });
                 self.epoch = self.epoch.wrapping_add(1);
             }
         }
@@ -273,8 +302,12 @@ impl Breaker {
         self.follow(now);
         for signal in signals {
             match self.state {
-                State::Closed if signal.epoch == self.epoch => self.record_call(settings, signal.sign, now),
-                State::HalfOpen { first_epoch, .. } if (first_epoch..self.epoch).contains(&signal.epoch) => {
+                State::Closed if signal.epoch == self.epoch => {
+                    self.record_call(settings, signal.sign, now)
+                }
+                State::HalfOpen { first_epoch, .. }
+                    if (first_epoch..self.epoch).contains(&signal.epoch) =>
+                {
                     self.record_probe(settings, *signal, now);
                 }
                 _ => {}
@@ -318,7 +351,11 @@ impl Breaker {
         let (opened_at, success_count) = match self.state {
             State::Closed => (None, 0),
             State::Open { since } | State::Forced { since } => (Some(since), 0),
-            State::HalfOpen { opened_at, successes, .. } => (Some(opened_at), successes),
+            State::HalfOpen {
+                opened_at,
+                successes,
+                ..
+            } => (Some(opened_at), successes),
         };
         let next_probe_at = match self.admits(settings, now) {
             Admission::Freely { .. } => None,
@@ -355,15 +392,28 @@ impl Breaker {
     }
 
     fn half_open(&mut self, opened_at: Time, why: String, now: Time) {
-        self.turn(State::HalfOpen { opened_at, first_epoch: 0, successes: 0, grants: Vec::new() }, why, now);
+        self.turn(
+            State::HalfOpen {
+                opened_at,
+                first_epoch: 0,
+                successes: 0,
+                grants: Vec::new(),
+            },
+            why,
+            now,
+        );
         if let State::HalfOpen { first_epoch, .. } = &mut self.state {
             *first_epoch = self.epoch;
         }
     }
 
     fn turn(&mut self, to: State, why: String, now: Time) {
-        let event =
-            Event { at: now, from: self.state.phase(), to: to.phase(), why: truncated(why, WHY_CHARS_MAX) };
+        let event = Event {
+            at: now,
+            from: self.state.phase(),
+            to: to.phase(),
+            why: truncated(why, WHY_CHARS_MAX),
+        };
         self.epoch = self.epoch.wrapping_add(1);
         self.state = to;
         self.events.push(event);
@@ -389,7 +439,9 @@ impl Breaker {
     fn record_probe(&mut self, settings: &BreakerSettings, signal: Signal, now: Time) {
         self.count(signal.sign, now);
         self.take_back(signal.epoch, 1);
-        let State::HalfOpen { successes, .. } = &mut self.state else { return };
+        let State::HalfOpen { successes, .. } = &mut self.state else {
+            return;
+        };
         match signal.sign {
             Sign::Neutral => {}
             Sign::Failure => self.open("a probe failed".to_owned(), now),
@@ -412,7 +464,9 @@ impl Breaker {
     }
 
     fn take_back(&mut self, epoch: u64, calls: u32) {
-        let State::HalfOpen { grants, .. } = &mut self.state else { return };
+        let State::HalfOpen { grants, .. } = &mut self.state else {
+            return;
+        };
         for grant in grants.iter_mut().filter(|grant| grant.epoch == epoch) {
             grant.calls = grant.calls.saturating_sub(calls);
         }
@@ -423,7 +477,15 @@ impl Breaker {
 impl Grant {
     /// The same permits for the same time, if the clock was set back behind their beginning.
     fn moved(self, now: Time) -> Self {
-        if self.at <= now { self } else { Self { at: now, until: now.after(self.length()), ..self } }
+        if self.at <= now {
+            self
+        } else {
+            Self {
+                at: now,
+                until: now.after(self.length()),
+                ..self
+            }
+        }
     }
 
     fn length(self) -> Span {
@@ -435,7 +497,10 @@ impl Grant {
 /// or never checked, could leave nobody to find out that the service is well.
 fn left(settings: &BreakerSettings, successes: u32, outstanding: u32) -> u32 {
     let taken = successes.saturating_add(outstanding);
-    settings.half_open_max_calls.saturating_sub(taken).max(u32::from(outstanding == 0))
+    settings
+        .half_open_max_calls
+        .saturating_sub(taken)
+        .max(u32::from(outstanding == 0))
 }
 
 fn in_a_row(failures: u32) -> String {

@@ -2,7 +2,9 @@
 
 use crate::job::JobId;
 use crate::lease::{LeaseNumber, WorkerName};
-use crate::limits::{ERROR_CHARS_MAX, HISTORY_MAX, LOST_WITHIN, RESPONSE_CHARS_MAX, STACK_CHARS_MAX};
+use crate::limits::{
+    ERROR_CHARS_MAX, HISTORY_MAX, LOST_WITHIN, RESPONSE_CHARS_MAX, STACK_CHARS_MAX,
+};
 use crate::time::{Span, Time};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -45,19 +47,30 @@ pub struct ErrorReport {
 impl ErrorReport {
     /// An error known by its words only.
     pub fn message(message: impl Into<String>) -> Self {
-        Self { message: message.into(), ..Self::default() }
+        Self {
+            message: message.into(),
+            ..Self::default()
+        }
     }
 
     /// Named, cut to the limits, with the cuts marked.
     #[must_use]
     fn bounded(self) -> Self {
-        let message = if self.message.trim().is_empty() { "Unknown error".to_owned() } else { self.message };
+        let message = if self.message.trim().is_empty() {
+            "Unknown error".to_owned()
+        } else {
+            self.message
+        };
         Self {
             message: truncated(message, ERROR_CHARS_MAX),
             error_type: self.error_type.map(|text| truncated(text, ERROR_CHARS_MAX)),
-            stack_trace: self.stack_trace.map(|text| truncated(text, STACK_CHARS_MAX)),
+            stack_trace: self
+                .stack_trace
+                .map(|text| truncated(text, STACK_CHARS_MAX)),
             http_status: self.http_status,
-            response_body: self.response_body.map(|text| truncated(text, RESPONSE_CHARS_MAX)),
+            response_body: self
+                .response_body
+                .map(|text| truncated(text, RESPONSE_CHARS_MAX)),
         }
     }
 }
@@ -121,7 +134,13 @@ pub struct Context {
 
 impl Failure {
     /// The record of a failure, cut to the limits.
-    pub fn new(at: Time, attempt: u32, cause: Cause, worker: &WorkerName, error: ErrorReport) -> Self {
+    pub fn new(
+        at: Time,
+        attempt: u32,
+        cause: Cause,
+        worker: &WorkerName,
+        error: ErrorReport,
+    ) -> Self {
         Self {
             at,
             attempt,
@@ -134,9 +153,18 @@ impl Failure {
     }
 
     /// The record of a worker that vanished in the middle.
-    pub fn lost(at: Time, attempt: u32, worker: &WorkerName, lease: LeaseNumber, job: JobId) -> Self {
+    pub fn lost(
+        at: Time,
+        attempt: u32,
+        worker: &WorkerName,
+        lease: LeaseNumber,
+        job: JobId,
+    ) -> Self {
         let message = lost_message(worker, lease, job);
-        let error = ErrorReport { error_type: Some("LostLease".to_owned()), ..ErrorReport::message(message) };
+        let error = ErrorReport {
+            error_type: Some("LostLease".to_owned()),
+            ..ErrorReport::message(message)
+        };
         Self::new(at, attempt, Cause::Lost, worker, error)
     }
 
@@ -148,7 +176,10 @@ impl Failure {
 
 fn lost_message(worker: &WorkerName, lease: LeaseNumber, job: JobId) -> String {
     // In hexadecimal: so begins the `lease` that a worker over HTTP was given.
-    format!("worker {worker} vanished while it ran {job} under lease {:x}", lease.as_i64())
+    format!(
+        "worker {worker} vanished while it ran {job} under lease {:x}",
+        lease.as_i64()
+    )
 }
 
 /// A job's failures as a store keeps them: opaque there, written whole by whoever holds the lease.
@@ -173,20 +204,27 @@ impl History {
 
     /// The failures, oldest first. What cannot be read is one entry that says so: it hides nothing else.
     pub fn failures(&self) -> Vec<Failure> {
-        let Some(bytes) = &self.0 else { return Vec::new() };
+        let Some(bytes) = &self.0 else {
+            return Vec::new();
+        };
         serde_json::from_slice(bytes).unwrap_or_else(|error| vec![unreadable(&error)])
     }
 
     /// The words of the latest failure; empty if there is none.
     pub fn last_error(&self) -> String {
-        self.failures().pop().map(|failure| failure.error.message).unwrap_or_default()
+        self.failures()
+            .pop()
+            .map(|failure| failure.error.message)
+            .unwrap_or_default()
     }
 
     /// This history with what is known about its last failure.
     #[must_use]
     pub fn in_context(&self, context: Context) -> Self {
         let mut failures = self.failures();
-        let Some(last) = failures.last_mut() else { return self.clone() };
+        let Some(last) = failures.last_mut() else {
+            return self.clone();
+        };
         last.context = Some(context);
         Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
     }
@@ -200,7 +238,9 @@ impl History {
         while failures.len() > HISTORY_MAX {
             // A job that fails often between two crashes would otherwise never be seen to crash three times.
             let between = 1..failures.len() - 1;
-            let oldest = between.clone().find(|at| !failures[*at].is_strike(now, LOST_WITHIN));
+            let oldest = between
+                .clone()
+                .find(|at| !failures[*at].is_strike(now, LOST_WITHIN));
             failures.remove(oldest.unwrap_or(between.start));
         }
         Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
@@ -210,15 +250,22 @@ impl History {
     /// `None` if the last failure is no loss, or another run has made up for it before.
     pub fn rerun(&self, now: Time) -> Option<(Span, Self)> {
         let mut failures = self.failures();
-        let last = failures.last_mut().filter(|last| last.cause == Cause::Lost && last.retry_in.is_none())?;
+        let last = failures
+            .last_mut()
+            .filter(|last| last.cause == Cause::Lost && last.retry_in.is_none())?;
         let waited = now.since(last.at);
         last.retry_in = Some(waited);
-        Some((waited, Self(serde_json::to_vec(&failures).ok().map(Bytes::from))))
+        Some((
+            waited,
+            Self(serde_json::to_vec(&failures).ok().map(Bytes::from)),
+        ))
     }
 
     /// Whether the last failure is a loss that a run has made up for.
     pub fn is_rerun(&self) -> bool {
-        self.failures().pop().is_some_and(|last| last.cause == Cause::Lost && last.retry_in.is_some())
+        self.failures()
+            .pop()
+            .is_some_and(|last| last.cause == Cause::Lost && last.retry_in.is_some())
     }
 
     /// The lost leases in `within` before `now`.
@@ -228,7 +275,10 @@ impl History {
 
     /// The workers that vanished in `within` before `now` while they had the job; the latest last.
     pub fn lost_workers(&self, now: Time, within: Span) -> Vec<String> {
-        let strikes = self.failures().into_iter().filter(|failure| failure.is_strike(now, within));
+        let strikes = self
+            .failures()
+            .into_iter()
+            .filter(|failure| failure.is_strike(now, within));
         strikes.map(|failure| failure.worker).collect()
     }
 
@@ -236,7 +286,8 @@ impl History {
     pub fn loss_of(&self, job: JobId, lease: LeaseNumber) -> Option<Failure> {
         let is_of_lease = |failure: &Failure| {
             failure.cause == Cause::Lost
-                && failure.error.message == lost_message(&WorkerName::new(&failure.worker), lease, job)
+                && failure.error.message
+                    == lost_message(&WorkerName::new(&failure.worker), lease, job)
         };
         self.failures().into_iter().find(is_of_lease)
     }
@@ -245,9 +296,17 @@ impl History {
 fn unreadable(error: &serde_json::Error) -> Failure {
     let report = ErrorReport {
         error_type: Some("UnreadableHistory".to_owned()),
-        ..ErrorReport::message(format!("earlier failures of this job could not be read: {error}"))
+        ..ErrorReport::message(format!(
+            "earlier failures of this job could not be read: {error}"
+        ))
     };
-    Failure::new(Time::default(), 0, Cause::Failed, &WorkerName::new(""), report)
+    Failure::new(
+        Time::default(),
+        0,
+        Cause::Failed,
+        &WorkerName::new(""),
+        report,
+    )
 }
 
 #[cfg(test)]
@@ -256,7 +315,13 @@ mod tests {
 
     fn failure(attempt: u32, cause: Cause) -> Failure {
         let at = Time::default().after(Span::hours(i64::from(attempt)));
-        Failure::new(at, attempt, cause, &WorkerName::new("w"), ErrorReport::message("boom"))
+        Failure::new(
+            at,
+            attempt,
+            cause,
+            &WorkerName::new("w"),
+            ErrorReport::message("boom"),
+        )
     }
 
     #[test]
@@ -271,25 +336,48 @@ mod tests {
 
     #[test]
     fn an_error_without_words_is_unknown() {
-        let failure =
-            Failure::new(Time::default(), 1, Cause::Failed, &WorkerName::new("w"), ErrorReport::default());
+        let failure = Failure::new(
+            Time::default(),
+            1,
+            Cause::Failed,
+            &WorkerName::new("w"),
+            ErrorReport::default(),
+        );
         assert_eq!(failure.error.message, "Unknown error");
     }
 
     #[test]
     fn history_keeps_the_first_and_the_latest() {
-        let history =
-            (1..=100).fold(History::default(), |history, n| history.with(failure(n, Cause::Failed)));
-        let attempts: Vec<u32> = history.failures().iter().map(|failure| failure.attempt).collect();
-        assert_eq!(attempts, std::iter::once(1).chain(82..=100).collect::<Vec<_>>());
-        assert_eq!(History::stored(history.as_bytes().map(<[u8]>::to_vec)), history);
+        let history = (1..=100).fold(History::default(), |history, n| {
+            history.with(failure(n, Cause::Failed))
+        });
+        let attempts: Vec<u32> = history
+            .failures()
+            .iter()
+            .map(|failure| failure.attempt)
+            .collect();
+        assert_eq!(
+            attempts,
+            std::iter::once(1).chain(82..=100).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            History::stored(history.as_bytes().map(<[u8]>::to_vec)),
+            history
+        );
     }
 
     #[test]
     fn lost_leases_are_counted_within_their_window() {
-        let history = [(1, Cause::Lost), (2, Cause::Failed), (70, Cause::Lost), (75, Cause::Lost)]
-            .into_iter()
-            .fold(History::default(), |history, (hour, cause)| history.with(failure(hour, cause)));
+        let history = [
+            (1, Cause::Lost),
+            (2, Cause::Failed),
+            (70, Cause::Lost),
+            (75, Cause::Lost),
+        ]
+        .into_iter()
+        .fold(History::default(), |history, (hour, cause)| {
+            history.with(failure(hour, cause))
+        });
         let at = |hour| Time::default().after(Span::hours(hour));
         assert_eq!(history.lost_since(at(73), Span::hours(72)), 3);
         assert_eq!(history.lost_since(at(76), Span::hours(72)), 2);
@@ -298,20 +386,55 @@ mod tests {
     #[test]
     fn strikes_are_kept_whatever_fails_between_them() {
         let minutes = |n: i64| Time::default().after(Span::minutes(n));
-        let at = |n, cause| Failure { at: minutes(n), ..failure(1, cause) };
+        let at = |n, cause| Failure {
+            at: minutes(n),
+            ..failure(1, cause)
+        };
         let is_lost = |n: &i64| [0, 21, 41, 61].contains(n);
         let history = (0..80).fold(History::default(), |history, n| {
-            history.with(at(n, if is_lost(&n) { Cause::Lost } else { Cause::Failed }))
+            history.with(at(
+                n,
+                if is_lost(&n) {
+                    Cause::Lost
+                } else {
+                    Cause::Failed
+                },
+            ))
         });
         assert_eq!(history.failures().len(), HISTORY_MAX);
         assert_eq!(history.lost_since(minutes(80), LOST_WITHIN), 4);
-        let latest: Vec<Time> = history.failures().iter().rev().take(16).map(|failure| failure.at).collect();
-        assert_eq!(latest, (64..80).rev().map(minutes).collect::<Vec<_>>(), "and the latest beside them");
+        let latest: Vec<Time> = history
+            .failures()
+            .iter()
+            .rev()
+            .take(16)
+            .map(|failure| failure.at)
+            .collect();
+        assert_eq!(
+            latest,
+            (64..80).rev().map(minutes).collect::<Vec<_>>(),
+            "and the latest beside them"
+        );
         // What no longer counts gives way like any other; the first stays.
-        let later = (0..40).fold(history, |history, n| history.with(at(5_000 + n, Cause::Failed)));
-        assert_eq!(later.failures().iter().filter(|failure| failure.cause == Cause::Lost).count(), 1);
-        let losses = (0..50).fold(History::default(), |history, n| history.with(at(n, Cause::Lost)));
-        assert_eq!(losses.failures().len(), HISTORY_MAX, "bounded, whatever it is made of");
+        let later = (0..40).fold(history, |history, n| {
+            history.with(at(5_000 + n, Cause::Failed))
+        });
+        assert_eq!(
+            later
+                .failures()
+                .iter()
+                .filter(|failure| failure.cause == Cause::Lost)
+                .count(),
+            1
+        );
+        let losses = (0..50).fold(History::default(), |history, n| {
+            history.with(at(n, Cause::Lost))
+        });
+        assert_eq!(
+            losses.failures().len(),
+            HISTORY_MAX,
+            "bounded, whatever it is made of"
+        );
     }
 
     #[test]
@@ -319,7 +442,9 @@ mod tests {
         let (job, worker) = (JobId::named("j"), WorkerName::new("w"));
         let number = |n| LeaseNumber::draw(n);
         let lost = Failure::lost(Time::from_millis(5), 1, &worker, number(1), job);
-        let history = History::default().with(failure(1, Cause::Failed)).with(lost.clone());
+        let history = History::default()
+            .with(failure(1, Cause::Failed))
+            .with(lost.clone());
         assert_eq!(history.loss_of(job, number(1)), Some(lost));
         assert_eq!(history.loss_of(job, number(2)), None);
         assert_eq!(history.loss_of(JobId::named("other"), number(1)), None);
@@ -327,14 +452,24 @@ mod tests {
 
     #[test]
     fn a_loss_is_made_up_for_once() {
-        let lost = History::default().with(failure(1, Cause::Failed)).with(failure(2, Cause::Lost));
+        let lost = History::default()
+            .with(failure(1, Cause::Failed))
+            .with(failure(2, Cause::Lost));
         assert!(!lost.is_rerun());
-        let at = |minutes| Time::default().after(Span::hours(2)).after(Span::minutes(minutes));
+        let at = |minutes| {
+            Time::default()
+                .after(Span::hours(2))
+                .after(Span::minutes(minutes))
+        };
         let (waited, rerun) = lost.rerun(at(3)).expect("it was lost");
         assert_eq!((waited, rerun.is_rerun()), (Span::minutes(3), true));
         assert_eq!(rerun.rerun(at(9)), None, "by the run before");
         let again = rerun.with(failure(3, Cause::Lost));
-        assert_eq!(again.rerun(at(61)).map(|(waited, _)| waited), Some(Span::minutes(1)), "the next loss");
+        assert_eq!(
+            again.rerun(at(61)).map(|(waited, _)| waited),
+            Some(Span::minutes(1)),
+            "the next loss"
+        );
         assert_eq!(again.with(failure(4, Cause::Failed)).rerun(at(200)), None);
         assert_eq!(History::default().rerun(at(0)), None);
     }
@@ -344,7 +479,10 @@ mod tests {
         let damaged = History::stored(Some(b"[{\"at\":".to_vec()));
         let failures = damaged.with(failure(4, Cause::Failed)).failures();
         assert_eq!(failures.len(), 2);
-        assert_eq!(failures[0].error.error_type.as_deref(), Some("UnreadableHistory"));
+        assert_eq!(
+            failures[0].error.error_type.as_deref(),
+            Some("UnreadableHistory")
+        );
         assert_eq!(failures[1].attempt, 4);
     }
 }

@@ -26,7 +26,11 @@ impl Fingerprint {
         digest.update(error.http_status.unwrap_or_default().to_be_bytes());
         digest.update(gist(&error.message));
         let digest = digest.finalize();
-        Self(digest[..8].iter().fold(0, |bits, byte| (bits << 8) | u64::from(*byte)))
+        Self(
+            digest[..8]
+                .iter()
+                .fold(0, |bits, byte| (bits << 8) | u64::from(*byte)),
+        )
     }
 
     /// The fingerprint of a death. One by overflow has nothing to do with the failures before it.
@@ -79,7 +83,11 @@ fn gist(message: &str) -> String {
             {
                 word.push(inner);
             }
-            gist.push_str(if word.chars().any(char::is_numeric) { "#" } else { &word });
+            gist.push_str(if word.chars().any(char::is_numeric) {
+                "#"
+            } else {
+                &word
+            });
             continue;
         }
         gist.push(next);
@@ -108,9 +116,13 @@ impl FromStr for Fingerprint {
     type Err = NotAFingerprint;
 
     fn from_str(text: &str) -> Result<Self, NotAFingerprint> {
-        let is_hexadecimal = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let bits = is_hexadecimal.then(|| u64::from_str_radix(text, 16).ok()).flatten();
-        bits.map(Self).ok_or_else(|| NotAFingerprint(text.to_owned()))
+        let is_hexadecimal =
+            text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let bits = is_hexadecimal
+            .then(|| u64::from_str_radix(text, 16).ok())
+            .flatten();
+        bits.map(Self)
+            .ok_or_else(|| NotAFingerprint(text.to_owned()))
     }
 }
 
@@ -122,7 +134,9 @@ impl Serialize for Fingerprint {
 
 impl<'de> Deserialize<'de> for Fingerprint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -131,7 +145,11 @@ mod tests {
     use super::*;
 
     fn same(one: &str, other: &str, expected: bool) {
-        assert_eq!(Fingerprint::of_word(one) == Fingerprint::of_word(other), expected, "{one} / {other}");
+        assert_eq!(
+            Fingerprint::of_word(one) == Fingerprint::of_word(other),
+            expected,
+            "{one} / {other}"
+        );
     }
 
     #[test]
@@ -142,7 +160,11 @@ mod tests {
             "user 01890a5d-ac96-774b-bcce-b302099a8058 gone",
             true,
         );
-        same("connect to 10.0.0.1:5432 refused", "connect to 10.0.0.7:5432 refused", true);
+        same(
+            "connect to 10.0.0.1:5432 refused",
+            "connect to 10.0.0.7:5432 refused",
+            true,
+        );
         same("no column \"a\"", "no column \"bcd\"", true);
         same("can't open it", "can't find it", false);
         same("order not found", "user not found", false);
@@ -151,9 +173,19 @@ mod tests {
     #[test]
     fn the_class_and_the_status_count() {
         let error = ErrorReport::message("boom");
-        let typed = ErrorReport { error_type: Some("Timeout".to_owned()), ..error.clone() };
-        let refused = ErrorReport { http_status: Some(503), ..error.clone() };
-        let all = [Fingerprint::of(&error), Fingerprint::of(&typed), Fingerprint::of(&refused)];
+        let typed = ErrorReport {
+            error_type: Some("Timeout".to_owned()),
+            ..error.clone()
+        };
+        let refused = ErrorReport {
+            http_status: Some(503),
+            ..error.clone()
+        };
+        let all = [
+            Fingerprint::of(&error),
+            Fingerprint::of(&typed),
+            Fingerprint::of(&refused),
+        ];
         assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
     }
 

@@ -79,7 +79,8 @@ impl GateNews {
     pub fn died(&mut self, probe: Option<u64>, had_room: bool) {
         self.deaths += u32::from(had_room);
         self.is_refused |= !had_room;
-        self.probes.extend(probe.map(|epoch| ProbeEnd::Died { epoch, had_room }));
+        self.probes
+            .extend(probe.map(|epoch| ProbeEnd::Died { epoch, had_room }));
     }
 
     /// A probe ended and did not die.
@@ -126,7 +127,13 @@ impl Gate {
     }
 
     /// Lets through up to `want` runs; see [`Breaker::admit`].
-    pub fn admit(&mut self, settings: &GateSettings, want: u32, until: Time, now: Time) -> Admitted {
+    pub fn admit(
+        &mut self,
+        settings: &GateSettings,
+        want: u32,
+        until: Time,
+        now: Time,
+    ) -> Admitted {
         self.breaker.admit(&settings.breaker, want, until, now)
     }
 
@@ -160,7 +167,8 @@ impl Gate {
         // What shut it for lack of room does not excuse deaths: room alone must not reopen it then.
         if matches!(self.shut, None | Some(Shut::Full)) && deaths >= u64::from(settings.deaths) {
             self.shut = Some(Shut::Deaths);
-            self.breaker.open(format!("{deaths} deaths within {}", settings.within), now);
+            self.breaker
+                .open(format!("{deaths} deaths within {}", settings.within), now);
         }
     }
 
@@ -169,7 +177,8 @@ impl Gate {
         // Who waits already is not made to wait longer by runs that had begun before.
         if self.breaker.written_phase() != Phase::Open {
             self.shut.get_or_insert(Shut::Full);
-            self.breaker.open("the dead-letter store is full".to_owned(), now);
+            self.breaker
+                .open("the dead-letter store is full".to_owned(), now);
         }
     }
 
@@ -177,7 +186,8 @@ impl Gate {
     pub fn room(&mut self, now: Time) {
         if self.shut == Some(Shut::Full) {
             self.shut = None;
-            self.breaker.close("the dead-letter store has room again".to_owned(), now);
+            self.breaker
+                .close("the dead-letter store has room again".to_owned(), now);
         }
     }
 
@@ -203,10 +213,14 @@ impl Gate {
         let lacked_room = self.shut == Some(Shut::Full);
         let signal = |end: &ProbeEnd| match *end {
             ProbeEnd::Lived(signal) => signal,
-            ProbeEnd::Died { epoch, had_room } if had_room && lacked_room => {
-                Signal { epoch, sign: Sign::Success }
-            }
-            ProbeEnd::Died { epoch, .. } => Signal { epoch, sign: Sign::Failure },
+            ProbeEnd::Died { epoch, had_room } if had_room && lacked_room => Signal {
+                epoch,
+                sign: Sign::Success,
+            },
+            ProbeEnd::Died { epoch, .. } => Signal {
+                epoch,
+                sign: Sign::Failure,
+            },
         };
         let signals: Vec<Signal> = news.probes.iter().map(signal).collect();
         self.record(settings, &signals, now);

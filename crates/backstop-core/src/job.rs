@@ -26,8 +26,11 @@ impl JobId {
     /// An id that sorts by time: stores append it instead of scattering it.
     pub fn at(now: Time, random: [u8; 10]) -> Self {
         Self(
-            uuid::Builder::from_unix_timestamp_millis(now.as_millis().max(0).unsigned_abs(), &random)
-                .into_uuid(),
+            uuid::Builder::from_unix_timestamp_millis(
+                now.as_millis().max(0).unsigned_abs(),
+                &random,
+            )
+            .into_uuid(),
         )
     }
 
@@ -146,14 +149,19 @@ impl fmt::Display for State {
 
 /// Text that is no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a state; states are scheduled, ready, running, retrying, done, dead, cancelled")]
+#[error(
+    "`{0}` is not a state; states are scheduled, ready, running, retrying, done, dead, cancelled"
+)]
 pub struct NotAState(String);
 
 impl FromStr for State {
     type Err = NotAState;
 
     fn from_str(text: &str) -> Result<Self, NotAState> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| NotAState(text.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|state| state.as_str() == text)
+            .ok_or_else(|| NotAState(text.to_owned()))
     }
 }
 
@@ -211,7 +219,9 @@ impl FromStr for Priority {
     type Err = NotAPriority;
 
     fn from_str(text: &str) -> Result<Self, NotAPriority> {
-        let by_word = Self::ALL.into_iter().find(|priority| priority.as_str() == text);
+        let by_word = Self::ALL
+            .into_iter()
+            .find(|priority| priority.as_str() == text);
         by_word
             .or_else(|| text.parse().ok().and_then(Self::from_level))
             .ok_or_else(|| NotAPriority(text.to_owned()))
@@ -243,12 +253,18 @@ impl<'de> Deserialize<'de> for Priority {
 
 /// A job that is to run later than anybody can mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("`delay` and `run_at` reach at most ten years ({DELAY_MAX}) ahead; this job would run later")]
+#[error(
+    "`delay` and `run_at` reach at most ten years ({DELAY_MAX}) ahead; this job would run later"
+)]
 pub struct TooFarAhead;
 
 /// Refuses a time to run that is further ahead than [`DELAY_MAX`].
 pub fn check_run_at(run_at: Option<Time>, now: Time) -> Result<(), TooFarAhead> {
-    if run_at.is_some_and(|at| at > now.after(DELAY_MAX)) { Err(TooFarAhead) } else { Ok(()) }
+    if run_at.is_some_and(|at| at > now.after(DELAY_MAX)) {
+        Err(TooFarAhead)
+    } else {
+        Ok(())
+    }
 }
 
 /// A job as its producer hands it in.
@@ -297,7 +313,11 @@ impl NewJob {
 
     /// Where it starts out: scheduled if its time is yet to come.
     pub fn first_state(&self, now: Time) -> State {
-        if self.run_at.is_some_and(|at| at > now) { State::Scheduled } else { State::Ready }
+        if self.run_at.is_some_and(|at| at > now) {
+            State::Scheduled
+        } else {
+            State::Ready
+        }
     }
 }
 
@@ -407,7 +427,12 @@ mod tests {
         let now = Time::from_millis(10);
         let check = |run_at: Option<i64>, state| {
             let queue = QueueName::new("q").expect("a name");
-            let mut job = NewJob::new(JobId::named("a"), queue, Kind::default(), Payload::default());
+            let mut job = NewJob::new(
+                JobId::named("a"),
+                queue,
+                Kind::default(),
+                Payload::default(),
+            );
             job.run_at = run_at.map(Time::from_millis);
             assert_eq!(job.first_state(now), state, "{run_at:?}");
         };

@@ -77,7 +77,11 @@ pub fn is_expired(until: Time, now: Time) -> bool {
 /// than twice the asked term ahead was given before the clock was set back, and gives way.
 #[must_use]
 pub fn extended(current: Time, asked: Time, now: Time) -> Time {
-    if current > longest_kept(asked, now) { asked } else { current.max(asked) }
+    if current > longest_kept(asked, now) {
+        asked
+    } else {
+        current.max(asked)
+    }
 }
 
 /// The last end of a claim that [`extended`] does not cut short.
@@ -188,8 +192,16 @@ mod tests {
         check(now.before(Span::micros(1)), true);
         check(now, false);
         check(now.after(LEASE_MAX).after(Span::hours(1)), false);
-        check(now.after(LEASE_MAX).after(Span::hours(1)).after(Span::micros(1)), true);
-        assert!(!is_expired(Time::from_micros(i64::MAX), Time::from_micros(i64::MAX)));
+        check(
+            now.after(LEASE_MAX)
+                .after(Span::hours(1))
+                .after(Span::micros(1)),
+            true,
+        );
+        assert!(!is_expired(
+            Time::from_micros(i64::MAX),
+            Time::from_micros(i64::MAX)
+        ));
     }
 
     #[test]
@@ -208,8 +220,9 @@ mod tests {
     fn a_claim_of_a_worker_not_heard_of_since_the_clock_was_set_back_lasts_as_long_from_now_on() {
         let now = Time::from_millis(100_000_000);
         let ahead = |secs| now.after(Span::secs(secs));
-        let check =
-            |until, seen, expected| assert_eq!(moved_back(until, seen, now), expected, "{until} {seen}");
+        let check = |until, seen, expected| {
+            assert_eq!(moved_back(until, seen, now), expected, "{until} {seen}")
+        };
         check(ahead(7_215), ahead(7_200), Some(ahead(15)));
         check(ahead(7_200), ahead(7_200), Some(now));
         check(ahead(7_199), ahead(7_200), None);
@@ -223,6 +236,11 @@ mod tests {
     #[test]
     fn a_worker_name_is_cut_on_a_character_border() {
         assert_eq!(WorkerName::new(&"é".repeat(200)).as_str().len(), 256);
-        assert_eq!(WorkerName::new(&format!("a{}", "é".repeat(200))).as_str().len(), 255);
+        assert_eq!(
+            WorkerName::new(&format!("a{}", "é".repeat(200)))
+                .as_str()
+                .len(),
+            255
+        );
     }
 }

@@ -46,12 +46,19 @@ impl Held {
                 } else {
                     held.until
                 };
-                Err(Self { until, ..held.clone() })
+                Err(Self {
+                    until,
+                    ..held.clone()
+                })
             }
             _ => {
                 let by_clock = u64::try_from(now.as_micros()).unwrap_or_default();
                 let term = standing.map_or(by_clock, |held| by_clock.max(held.term + 1));
-                Ok(Self { term, until: now.after(span), holder: holder.to_owned() })
+                Ok(Self {
+                    term,
+                    until: now.after(span),
+                    holder: holder.to_owned(),
+                })
             }
         }
     }
@@ -73,13 +80,20 @@ impl Held {
     /// holder.
     pub fn release(standing: Option<&Self>, term: u64, now: Time) -> Option<Self> {
         let held = standing.filter(|held| held.term == term)?;
-        Some(Self { until: held.until.min(now), holder: String::new(), ..held.clone() })
+        Some(Self {
+            until: held.until.min(now),
+            holder: String::new(),
+            ..held.clone()
+        })
     }
 
     /// What stands once the holder of `term` has asked for more time; `None` if it is no longer the holder.
     pub fn extend(standing: Option<&Self>, term: u64, span: Span, now: Time) -> Option<Self> {
         let held = standing.filter(|held| held.term == term && !held.holder.is_empty())?;
-        Some(Self { until: extended(held.until, now.after(span), now), ..held.clone() })
+        Some(Self {
+            until: extended(held.until, now.after(span), now),
+            ..held.clone()
+        })
     }
 }
 
@@ -124,7 +138,11 @@ mod tests {
         let first = taken(None, 0).unwrap();
         let again = taken(Some(&first), 1).unwrap();
         assert!(again.term > first.term);
-        assert_eq!(Held::extend(Some(&again), first.term, SPAN, at(2)), None, "the one before is told");
+        assert_eq!(
+            Held::extend(Some(&again), first.term, SPAN, at(2)),
+            None,
+            "the one before is told"
+        );
     }
 
     #[test]
@@ -140,14 +158,24 @@ mod tests {
         let first = taken(None, 7_200).unwrap();
         let standing = asked_by_another(&first, Span::ZERO, 0).unwrap_err();
         assert_eq!((standing.until, standing.term), (at(10), first.term));
-        assert_eq!(asked_by_another(&standing, Span::ZERO, 10), Err(standing.clone()), "once");
+        assert_eq!(
+            asked_by_another(&standing, Span::ZERO, 10),
+            Err(standing.clone()),
+            "once"
+        );
         assert!(asked_by_another(&standing, Span::ZERO, 11).unwrap().term > first.term);
         let year = asked_by_another(&first, Span::ZERO, -400 * 86_400).unwrap_err();
         assert_eq!(year.until, at(-400 * 86_400 + 10));
         let extended = Held::extend(Some(&first), first.term, SPAN, at(0)).unwrap();
-        assert_eq!(extended.until, at(10), "a living one goes on by the new time");
         assert_eq!(
-            asked_by_another(&taken(None, 10).unwrap(), Span::ZERO, 0).unwrap_err().until,
+            extended.until,
+            at(10),
+            "a living one goes on by the new time"
+        );
+        assert_eq!(
+            asked_by_another(&taken(None, 10).unwrap(), Span::ZERO, 0)
+                .unwrap_err()
+                .until,
             at(20),
             "a little is no matter"
         );
@@ -158,7 +186,10 @@ mod tests {
         let (first, hour) = (taken(None, 0).unwrap(), Span::hours(1));
         assert_eq!(asked_by_another(&first, hour, 3_600), Err(first.clone()));
         assert_eq!(asked_by_another(&first, hour, 3_610), Err(first.clone()));
-        assert!(asked_by_another(&first, hour, 3_611).is_ok(), "it did not extend it");
+        assert!(
+            asked_by_another(&first, hour, 3_611).is_ok(),
+            "it did not extend it"
+        );
         let extended = Held::extend(Some(&first), first.term, SPAN, at(3_605)).unwrap();
         assert_eq!(extended.until, at(3_615));
     }
@@ -173,10 +204,16 @@ mod tests {
         let first = taken(None, 0).unwrap();
         let free = Held::release(Some(&first), first.term, at(0)).unwrap();
         assert_eq!(taken(Some(&free), 0).unwrap().term, first.term + 1);
-        assert!(asked_by_another(&free, Span::hours(1), -7_200).is_ok(), "whatever became of the clock");
+        assert!(
+            asked_by_another(&free, Span::hours(1), -7_200).is_ok(),
+            "whatever became of the clock"
+        );
         assert!(!free.has_run_out("you", at(60)));
         assert_eq!(Held::extend(Some(&free), first.term, SPAN, at(0)), None);
-        assert_eq!(Held::release(Some(&taken(Some(&free), 0).unwrap()), first.term, at(0)), None);
+        assert_eq!(
+            Held::release(Some(&taken(Some(&free), 0).unwrap()), first.term, at(0)),
+            None
+        );
     }
 
     #[test]
@@ -186,7 +223,11 @@ mod tests {
             Held::extend(standing, first.term, SPAN, at(seconds)).map(|held| held.until)
         };
         assert_eq!(extended(Some(&first), 5), Some(at(15)));
-        assert_eq!(extended(Some(&first), 11), Some(at(21)), "nobody has had it since");
+        assert_eq!(
+            extended(Some(&first), 11),
+            Some(at(21)),
+            "nobody has had it since"
+        );
         assert_eq!(extended(Some(&taken(Some(&first), 11).unwrap()), 12), None);
         assert_eq!(extended(None, 5), None);
     }

@@ -39,7 +39,9 @@ pub enum BadName {
     #[error("`{0}` is not a stream's name; use 1 to {STREAM_NAME_MAX} of A-Z a-z 0-9 . _ -")]
     Stream(String),
     /// Not a key.
-    #[error("a stream's key has 1 to {STREAM_KEY_BYTES_MAX} bytes and no NUL among them; this one has {0}")]
+    #[error(
+        "a stream's key has 1 to {STREAM_KEY_BYTES_MAX} bytes and no NUL among them; this one has {0}"
+    )]
     Key(usize),
     /// Not a schedule's name.
     #[error("`{0}` is not a schedule's name; use 1 to {QUEUE_NAME_MAX} of A-Z a-z 0-9 . _ -")]
@@ -123,7 +125,9 @@ impl ScheduleName {
     /// The name, if it is one.
     pub fn new(text: &str) -> Result<Self, BadName> {
         if !is_plain(text) {
-            return Err(BadName::Schedule(text.chars().take(QUEUE_NAME_MAX).collect()));
+            return Err(BadName::Schedule(
+                text.chars().take(QUEUE_NAME_MAX).collect(),
+            ));
         }
         Ok(Self(text.into()))
     }
@@ -193,8 +197,18 @@ mod tests {
         for good in ["emails", "a", "detection_queue", "v1.2-x", &"q".repeat(128)] {
             assert!(QueueName::new(good).is_ok(), "{good}");
         }
-        for bad in ["", " ", "a b", "x\"; DROP TABLE--", "../..", "%00", "é", "🙂", "a\0", &"q".repeat(129)]
-        {
+        for bad in [
+            "",
+            " ",
+            "a b",
+            "x\"; DROP TABLE--",
+            "../..",
+            "%00",
+            "é",
+            "🙂",
+            "a\0",
+            &"q".repeat(129),
+        ] {
             assert!(QueueName::new(bad).is_err(), "{bad}");
         }
     }

@@ -124,7 +124,9 @@ pub const fn ordered(stands: Option<Asked>, duty: Duty, order: Order) -> (Option
         (Order::Resume, Some(_), _) => (None, Ordered::Given),
         (Order::Quiet, None, _) => (Some(Asked::Quiet), Ordered::Given),
         (Order::Stop, None | Some(Asked::Quiet), _) => (Some(Asked::Stop), Ordered::Given),
-        (Order::Resume, None, _) | (Order::Quiet | Order::Stop, Some(_), _) => (stands, Ordered::Same),
+        (Order::Resume, None, _) | (Order::Quiet | Order::Stop, Some(_), _) => {
+            (stands, Ordered::Same)
+        }
     }
 }
 

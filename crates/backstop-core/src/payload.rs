@@ -130,8 +130,19 @@ mod tests {
 
     #[test]
     fn what_is_not_json_is_refused() {
-        for bytes in [&b""[..], b"{", b"nope", b"{\"a\":1}x", b"\"\xff\"", b"{\"a\":\"\0\"}", b"[1,]"] {
-            assert!(matches!(Payload::json(bytes.to_vec()), Err(BadPayload::NotJson(_))), "{bytes:?}");
+        for bytes in [
+            &b""[..],
+            b"{",
+            b"nope",
+            b"{\"a\":1}x",
+            b"\"\xff\"",
+            b"{\"a\":\"\0\"}",
+            b"[1,]",
+        ] {
+            assert!(
+                matches!(Payload::json(bytes.to_vec()), Err(BadPayload::NotJson(_))),
+                "{bytes:?}"
+            );
         }
     }
 

@@ -41,7 +41,10 @@ pub fn wants(lanes: &[Lane], total_max: usize, turn: usize) -> Vec<Want> {
         .iter()
         .zip(granted)
         .filter(|(_, max)| *max > 0)
-        .map(|(lane, max)| Want { queue: lane.queue.clone(), max })
+        .map(|(lane, max)| Want {
+            queue: lane.queue.clone(),
+            max,
+        })
         .collect();
     if wants.len() > CLAIM_QUEUES_MAX {
         let first = turn % wants.len();
@@ -54,7 +57,11 @@ pub fn wants(lanes: &[Lane], total_max: usize, turn: usize) -> Vec<Want> {
 /// Bytes of payloads after which a claim hands out no further job of one of its queues, where the store asks
 /// each queue by itself.
 pub const fn claim_bytes_of_each(queues: usize) -> usize {
-    if queues == 0 { CLAIM_BYTES_MAX } else { CLAIM_BYTES_MAX.div_ceil(queues) }
+    if queues == 0 {
+        CLAIM_BYTES_MAX
+    } else {
+        CLAIM_BYTES_MAX.div_ceil(queues)
+    }
 }
 
 /// Whether the bound in bytes may have ended a claim before `queue` gave all it had: then a short answer does not say
@@ -62,7 +69,11 @@ pub const fn claim_bytes_of_each(queues: usize) -> usize {
 pub fn is_cut_short(queue: &QueueName, wants: &[Want], granted: &[Leased]) -> bool {
     let bytes = |leased: &Leased| leased.payload.len();
     let all: usize = granted.iter().map(bytes).sum();
-    let own: usize = granted.iter().filter(|leased| leased.lease.queue == *queue).map(bytes).sum();
+    let own: usize = granted
+        .iter()
+        .filter(|leased| leased.lease.queue == *queue)
+        .map(bytes)
+        .sum();
     all >= CLAIM_BYTES_MAX || own >= claim_bytes_of_each(wants.len())
 }
 
@@ -105,8 +116,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn lane(queue: &str, concurrency: usize, prefetch: usize, running: usize, buffered: usize) -> Lane {
-        Lane { queue: QueueName::new(queue).expect("a name"), concurrency, prefetch, running, buffered }
+    fn lane(
+        queue: &str,
+        concurrency: usize,
+        prefetch: usize,
+        running: usize,
+        buffered: usize,
+    ) -> Lane {
+        Lane {
+            queue: QueueName::new(queue).expect("a name"),
+            concurrency,
+            prefetch,
+            running,
+            buffered,
+        }
     }
 
     fn check(lanes: &[Lane], total_max: usize, turn: usize, expected: &[(&str, usize)]) {
@@ -114,7 +137,10 @@ mod tests {
             .into_iter()
             .map(|want| (want.queue.to_string(), want.max))
             .collect();
-        let expected: Vec<_> = expected.iter().map(|(queue, max)| ((*queue).to_owned(), *max)).collect();
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(queue, max)| ((*queue).to_owned(), *max))
+            .collect();
         assert_eq!(wants, expected);
     }
 
@@ -151,7 +177,11 @@ mod tests {
 
     #[test]
     fn with_less_than_one_each_the_turn_decides() {
-        let lanes = [lane("a", 1, 0, 0, 0), lane("b", 1, 0, 0, 0), lane("c", 1, 0, 0, 0)];
+        let lanes = [
+            lane("a", 1, 0, 0, 0),
+            lane("b", 1, 0, 0, 0),
+            lane("c", 1, 0, 0, 0),
+        ];
         check(&lanes, 2, 0, &[("a", 1), ("b", 1)]);
         check(&lanes, 2, 1, &[("b", 1), ("c", 1)]);
         check(&lanes, 2, 2, &[("a", 1), ("c", 1)]);
@@ -159,7 +189,9 @@ mod tests {
 
     #[test]
     fn more_queues_than_one_claim_may_name_take_turns() {
-        let lanes: Vec<_> = (0..300).map(|n| lane(&format!("q{n}"), 1, 0, 0, 0)).collect();
+        let lanes: Vec<_> = (0..300)
+            .map(|n| lane(&format!("q{n}"), 1, 0, 0, 0))
+            .collect();
         let mut asked = std::collections::BTreeSet::new();
         for turn in 0..300 {
             let wants = wants(&lanes, 1_000, turn);

@@ -18,12 +18,13 @@ pub use backlog::{
 pub use cells::{Cell, CellQuery, Cells, Swap, Swapped};
 pub use error::{Answer, StoreError};
 pub use operator::{
-    Amended, Amendment, Burial, Counts, Damaged, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder, Operator,
-    Order, Page, PageQuery, Pruned, QueueStatus, Retention, Shelf, Sought, Totals, WorkerStatus,
+    Amended, Amendment, Burial, Counts, Damaged, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder,
+    Operator, Order, Page, PageQuery, Pruned, QueueStatus, Retention, Shelf, Sought, Totals,
+    WorkerStatus,
 };
 pub use schema::{SchemaMark, UpgradeSteps};
 pub use store::{Examination, Finding, Grade, Hints, Migrated, Store};
 pub use streams::{
-    Advance, Advanced, Holder, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take, Taken,
-    Then, Wanted, WhichKeys,
+    Advance, Advanced, Holder, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take,
+    Taken, Then, Wanted, WhichKeys,
 };

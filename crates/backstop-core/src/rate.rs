@@ -53,20 +53,30 @@ pub enum BadRate {
     #[error("`over` must be longer than nothing and at most {DELAY_MAX}; it is {0}")]
     Over(Span),
     /// Nothing would be let through.
-    #[error("`burst` must be from 1 to {RATE_COUNT_MAX}; it is {0}; leave it out for as many as `count`")]
+    #[error(
+        "`burst` must be from 1 to {RATE_COUNT_MAX}; it is {0}; leave it out for as many as `count`"
+    )]
     Burst(u32),
 }
 
 impl RateLimit {
     /// So many in so long; what is over goes back until there is room again.
     pub const fn new(count: u32, per: Span) -> Self {
-        Self { count, per, over: None, burst: None }
+        Self {
+            count,
+            per,
+            over: None,
+            burst: None,
+        }
     }
 
     /// With jobs that are over the limit going back for `over`.
     #[must_use]
     pub const fn over(self, over: Span) -> Self {
-        Self { over: Some(over), ..self }
+        Self {
+            over: Some(over),
+            ..self
+        }
     }
 
     /// How long a job that is over the limit goes back for, when there is room for one in `free_in`.
@@ -77,7 +87,10 @@ impl RateLimit {
     /// With at most so many at once.
     #[must_use]
     pub const fn burst(self, burst: u32) -> Self {
-        Self { burst: Some(burst), ..self }
+        Self {
+            burst: Some(burst),
+            ..self
+        }
     }
 
     /// Whether it can work.
@@ -142,13 +155,19 @@ impl Rate {
             return Span::ZERO;
         }
         let pace = i128::from(limit.count.max(1));
-        as_of.since(now).plus(Span::micros(i64::try_from((over + pace - 1) / pace).unwrap_or(i64::MAX)))
+        as_of.since(now).plus(Span::micros(
+            i64::try_from((over + pace - 1) / pace).unwrap_or(i64::MAX),
+        ))
     }
 
     /// The time by which the bucket goes when it is `now` for whoever asks. Two whose clocks differ would otherwise empty it anew with
     /// every turn: one takes the time back, the other lets it pass again.
     fn as_of(&self, now: Time) -> Time {
-        if self.at.since(now) <= APART_MAX { now.max(self.at) } else { now }
+        if self.at.since(now) <= APART_MAX {
+            now.max(self.at)
+        } else {
+            now
+        }
     }
 
     /// What is left in the bucket; never more than it holds, whatever the clock or another limit did to it.
@@ -158,7 +177,10 @@ impl Rate {
     }
 
     fn set(&mut self, level: i128, now: Time) {
-        *self = Self { level: i64::try_from(level).unwrap_or(i64::MAX), at: now };
+        *self = Self {
+            level: i64::try_from(level).unwrap_or(i64::MAX),
+            at: now,
+        };
     }
 }
 

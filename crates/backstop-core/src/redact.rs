@@ -30,7 +30,9 @@ pub struct Redaction {
 /// Without the values: a configuration is written down for debugging as well.
 impl fmt::Debug for Redaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redaction").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("Redaction")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
     }
 }
 
@@ -44,7 +46,10 @@ impl Redaction {
     /// Hides the values of fields with these names; of none, if there are none.
     pub fn of(names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let names = names.into_iter().map(|name| plain(name.as_ref()));
-        Self { names: names.filter(|name| !name.is_empty()).collect(), values: Vec::new() }
+        Self {
+            names: names.filter(|name| !name.is_empty()).collect(),
+            values: Vec::new(),
+        }
     }
 
     /// Whether a field of this name is secret: its name contains one of the names, in whatever case and however its
@@ -78,17 +83,29 @@ impl Redaction {
         let shown = |text: &String, chars_max| truncated(self.text(text), chars_max);
         ErrorReport {
             message: shown(&error.message, ERROR_CHARS_MAX),
-            error_type: error.error_type.as_ref().map(|text| shown(text, ERROR_CHARS_MAX)),
-            stack_trace: error.stack_trace.as_ref().map(|text| shown(text, STACK_CHARS_MAX)),
+            error_type: error
+                .error_type
+                .as_ref()
+                .map(|text| shown(text, ERROR_CHARS_MAX)),
+            stack_trace: error
+                .stack_trace
+                .as_ref()
+                .map(|text| shown(text, STACK_CHARS_MAX)),
             http_status: error.http_status,
-            response_body: error.response_body.as_ref().map(|text| shown(text, RESPONSE_CHARS_MAX)),
+            response_body: error
+                .response_body
+                .as_ref()
+                .map(|text| shown(text, RESPONSE_CHARS_MAX)),
         }
     }
 
     /// A failure that may be shown.
     #[must_use]
     pub fn failure(&self, failure: Failure) -> Failure {
-        Failure { error: self.error(&failure.error), ..failure }
+        Failure {
+            error: self.error(&failure.error),
+            ..failure
+        }
     }
 
     /// `text` is JSON: only the name of a field is a string with a colon behind it.
@@ -125,7 +142,10 @@ impl Redaction {
 
 /// A name without case and without what sets its words apart.
 fn plain(name: &str) -> String {
-    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    name.chars()
+        .filter(|c| c.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 fn is_json(text: &str) -> bool {
@@ -133,7 +153,9 @@ fn is_json(text: &str) -> bool {
 }
 
 fn space_end(bytes: &[u8], from: usize) -> usize {
-    let space = bytes[from..].iter().take_while(|byte| byte.is_ascii_whitespace());
+    let space = bytes[from..]
+        .iter()
+        .take_while(|byte| byte.is_ascii_whitespace());
     from + space.count()
 }
 
@@ -155,7 +177,13 @@ fn value_end(bytes: &[u8], from: usize) -> usize {
             b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
             b'}' | b']' if depth > 0 => (at, depth) = (at + 1, depth - 1),
             _ if depth > 0 => at += 1,
-            _ => at += bytes[at..].iter().take_while(|byte| is_scalar(**byte)).count().max(1),
+            _ => {
+                at += bytes[at..]
+                    .iter()
+                    .take_while(|byte| is_scalar(**byte))
+                    .count()
+                    .max(1)
+            }
         }
         if depth == 0 {
             break;
@@ -176,7 +204,10 @@ fn unescaped(text: &str) -> String {
             ('\\', Some('u')) => {
                 let digits: String = rest.by_ref().take(4).collect();
                 let code = u32::from_str_radix(&digits, 16).ok();
-                read.push(code.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER));
+                read.push(
+                    code.and_then(char::from_u32)
+                        .unwrap_or(char::REPLACEMENT_CHARACTER),
+                );
             }
             ('\\', Some(escaped)) => read.push(escaped),
             _ => read.push(next),

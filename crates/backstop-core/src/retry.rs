@@ -135,8 +135,17 @@ impl Default for RetryPolicy {
     /// What `{"kind":"exponential"}` means, and what streams and `with_retry` begin with: three runs; after 1 s and 2 s, up to a
     /// quarter more. Queues begin with [`RetryPolicy::of_queues`].
     fn default() -> Self {
-        let curve = Curve::Exponential { base: Span::secs(1), factor: 2.0, cap: Span::secs(30) };
-        Self { curve, jitter: Jitter::Add(0.25), max_attempts: Some(3), max_age: None }
+        let curve = Curve::Exponential {
+            base: Span::secs(1),
+            factor: 2.0,
+            cap: Span::secs(30),
+        };
+        Self {
+            curve,
+            jitter: Jitter::Add(0.25),
+            max_attempts: Some(3),
+            max_age: None,
+        }
     }
 }
 
@@ -144,15 +153,28 @@ impl RetryPolicy {
     /// What a job gets whose queue has no policy, or one that names no kind: 20 runs in about nine hours, so that jobs outlive the
     /// restart, and the outage, of the service behind them.
     pub const fn of_queues() -> Self {
-        let curve = Curve::Exponential { base: Span::secs(1), factor: 2.0, cap: Span::hours(1) };
-        Self { curve, jitter: Jitter::Add(0.25), max_attempts: Some(20), max_age: None }
+        let curve = Curve::Exponential {
+            base: Span::secs(1),
+            factor: 2.0,
+            cap: Span::hours(1),
+        };
+        Self {
+            curve,
+            jitter: Jitter::Add(0.25),
+            max_attempts: Some(20),
+            max_age: None,
+        }
     }
 
     /// A policy of your own: what `curve` answers for failure count, age and a random draw is the wait, at most ten years;
     /// `None` ends the job. It must answer the same for the same arguments. Three attempts, unless changed.
     pub fn custom(curve: impl Fn(u32, Span, Roll) -> Option<Span> + Send + Sync + 'static) -> Self {
         let curve = Curve::Custom(CustomCurve(Arc::new(curve)));
-        Self { curve, jitter: Jitter::None, ..Self::default() }
+        Self {
+            curve,
+            jitter: Jitter::None,
+            ..Self::default()
+        }
     }
 
     /// Whether it can be written down: anything but code.
@@ -168,7 +190,8 @@ impl RetryPolicy {
         if self.max_age.is_some_and(|max| age >= max) {
             return Next::TooOld;
         }
-        self.wait(failures, age, roll).map_or(Next::TooOld, Next::In)
+        self.wait(failures, age, roll)
+            .map_or(Next::TooOld, Next::In)
     }
 
     /// The wait after `failures` failures, whatever the ends say; `None` past the last band of a progressive curve.
@@ -208,7 +231,9 @@ impl RetryPolicy {
 impl Curve {
     fn wait(&self, failures: u32, age: Span, roll: Roll) -> Option<Span> {
         Some(match self {
-            Self::Exponential { base, factor, cap } => exponential(*base, *factor, failures).min(*cap),
+            Self::Exponential { base, factor, cap } => {
+                exponential(*base, *factor, failures).min(*cap)
+            }
             Self::Fibonacci { unit, cap } => unit.times(fibonacci(failures)).min(*cap),
             Self::Steps(delays) => step(delays, failures),
             Self::Progressive(bands) => bands.iter().find(|band| age <= band.until)?.every,
@@ -241,8 +266,10 @@ fn step(delays: &[Span], failures: u32) -> Span {
 fn polynomial(failures: u32, roll: Roll) -> Span {
     let n = i64::from(failures.saturating_sub(1));
     let draw = (roll.0 * 30.0) as i64;
-    let secs =
-        n.saturating_pow(4).saturating_add(15).saturating_add(draw.saturating_mul(n.saturating_add(1)));
+    let secs = n
+        .saturating_pow(4)
+        .saturating_add(15)
+        .saturating_add(draw.saturating_mul(n.saturating_add(1)));
     Span::secs(secs)
 }
 

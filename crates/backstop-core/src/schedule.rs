@@ -92,7 +92,12 @@ pub enum Policy {
 
 impl Default for Missed {
     fn default() -> Self {
-        Self { policy: Policy::default(), max: 7, look_back: Span::days(7), grace: Span::minutes(30) }
+        Self {
+            policy: Policy::default(),
+            max: 7,
+            look_back: Span::days(7),
+            grace: Span::minutes(30),
+        }
     }
 }
 
@@ -160,7 +165,9 @@ impl Schedule {
 
     /// The instants in (`after`, `until`], in order.
     pub fn between(&self, after: Time, until: Time) -> impl Iterator<Item = Time> {
-        self.cron.instants(&self.timezone, after).take_while(move |instant| *instant <= until)
+        self.cron
+            .instants(&self.timezone, after)
+            .take_while(move |instant| *instant <= until)
     }
 
     /// The first instant behind `after`.
@@ -171,21 +178,37 @@ impl Schedule {
     /// The job of an instant: the same one for everybody, and never again for as long as anybody could ask for it.
     pub fn job(&self, instant: Time) -> NewJob {
         let text = run_name(&self.name, instant);
-        let key = UniqueKey::new(&text).expect("a name and an instant are shorter than a key may be");
-        let unique = Unique { key, period: Some(self.missed.remembered()), states: States::of(&State::ALL) };
-        NewJob { unique: Some(unique), ..self.job_by_hand(JobId::named(&text), instant) }
+        let key =
+            UniqueKey::new(&text).expect("a name and an instant are shorter than a key may be");
+        let unique = Unique {
+            key,
+            period: Some(self.missed.remembered()),
+            states: States::of(&State::ALL),
+        };
+        NewJob {
+            unique: Some(unique),
+            ..self.job_by_hand(JobId::named(&text), instant)
+        }
     }
 
     /// The job of a run that somebody asked for.
     pub fn job_by_hand(&self, id: JobId, instant: Time) -> NewJob {
-        NewJob::new(id, self.queue.clone(), self.kind.clone(), self.payload_at(instant))
+        NewJob::new(
+            id,
+            self.queue.clone(),
+            self.kind.clone(),
+            self.payload_at(instant),
+        )
     }
 
     /// What is configured, with the instant and the local date; those two always win.
     fn payload_at(&self, instant: Time) -> Payload {
         let mut fields = self.payload.clone();
         fields.insert("instant".to_owned(), Value::String(instant.to_string()));
-        fields.insert("date".to_owned(), Value::String(self.timezone.date(instant)));
+        fields.insert(
+            "date".to_owned(),
+            Value::String(self.timezone.date(instant)),
+        );
         Payload::stored(Value::Object(fields).to_string().into_bytes())
     }
 }

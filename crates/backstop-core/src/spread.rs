@@ -31,7 +31,11 @@ pub const fn upper(bucket: usize) -> Option<Span> {
         return None;
     }
     let power = 1_i64 << (FIRST_POWER + bucket / 2);
-    Some(Span::micros(if bucket.is_multiple_of(2) { power } else { power + power / 2 }))
+    Some(Span::micros(if bucket.is_multiple_of(2) {
+        power
+    } else {
+        power + power / 2
+    }))
 }
 
 /// What a bucket begins behind.
@@ -47,7 +51,9 @@ pub const fn lower(bucket: usize) -> Span {
 
 /// The bucket that something falls into that took so long.
 pub fn bucket_of(took: Span) -> usize {
-    (0..BUCKETS).find(|bucket| upper(*bucket).is_none_or(|end| took <= end)).unwrap_or(BUCKETS - 1)
+    (0..BUCKETS)
+        .find(|bucket| upper(*bucket).is_none_or(|end| took <= end))
+        .unwrap_or(BUCKETS - 1)
 }
 
 impl Histogram {
@@ -66,7 +72,9 @@ impl Histogram {
 
     /// How many there are.
     pub fn count(&self) -> u64 {
-        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
+        self.0
+            .iter()
+            .fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// The buckets, the shortest first.
@@ -81,11 +89,15 @@ impl Histogram {
         let mut before = 0_u64;
         for (bucket, number) in self.0.iter().enumerate() {
             if before.saturating_add(*number) >= rank {
-                let Some(end) = upper(bucket) else { return Some(lower(bucket)) };
+                let Some(end) = upper(bucket) else {
+                    return Some(lower(bucket));
+                };
                 let (start, end) = (lower(bucket).as_micros(), end.as_micros());
                 let (place, of) = (i128::from(rank - before), i128::from((*number).max(1)));
                 let within = i128::from(end - start) * place / of;
-                return Some(Span::micros(start + i64::try_from(within.max(1)).unwrap_or(end - start)));
+                return Some(Span::micros(
+                    start + i64::try_from(within.max(1)).unwrap_or(end - start),
+                ));
             }
             before = before.saturating_add(*number);
         }
@@ -141,12 +153,24 @@ mod sparse {
     use super::{BUCKETS, Histogram};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(histogram: &Histogram, serializer: S) -> Result<S::Ok, S::Error> {
-        let counted = histogram.0.iter().zip(0_u64..).filter(|(count, _)| **count > 0);
-        counted.flat_map(|(count, bucket)| [bucket, *count]).collect::<Vec<u64>>().serialize(serializer)
+    pub(super) fn serialize<S: Serializer>(
+        histogram: &Histogram,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let counted = histogram
+            .0
+            .iter()
+            .zip(0_u64..)
+            .filter(|(count, _)| **count > 0);
+        counted
+            .flat_map(|(count, bucket)| [bucket, *count])
+            .collect::<Vec<u64>>()
+            .serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Histogram, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Histogram, D::Error> {
         let pairs = Vec::<u64>::deserialize(deserializer)?;
         let mut histogram = Histogram::default();
         for pair in pairs.chunks_exact(2) {

@@ -90,7 +90,11 @@ pub fn judge<'a>(
     let judged = findings.into_iter().map(|(key, known)| {
         let fate = fate(known, recoveries_max);
         let is_acted_on = matches!(fate, Fate::Recover | Fate::GiveUp);
-        if is_acted_on && !seen.insert(key) { Fate::Repeated } else { fate }
+        if is_acted_on && !seen.insert(key) {
+            Fate::Repeated
+        } else {
+            fate
+        }
     });
     judged.collect()
 }
@@ -110,7 +114,9 @@ fn fate(known: Known, recoveries_max: u32) -> Fate {
 pub fn cutoff_text(cutoff: Time) -> String {
     let micros = cutoff.as_micros();
     let whole = Time::from_micros(micros - micros.rem_euclid(1_000_000)).to_string();
-    whole.get(..19).map_or_else(|| whole.clone(), |seconds| seconds.replace('T', " "))
+    whole
+        .get(..19)
+        .map_or_else(|| whole.clone(), |seconds| seconds.replace('T', " "))
 }
 
 #[cfg(test)]

@@ -46,7 +46,10 @@ pub struct Rules {
 #[derive(Clone, PartialEq, Debug)]
 enum Strategy {
     /// After so many failures so long a wait: the first of these after one failure, the last of them from there on.
-    ByFailures { waits: Vec<Span>, max_failures: Option<u32> },
+    ByFailures {
+        waits: Vec<Span>,
+        max_failures: Option<u32>,
+    },
     /// At the pace of the youngest band.
     ByAge(Vec<Band>),
 }
@@ -105,8 +108,14 @@ impl Rules {
             return by_age(bands, max_age);
         }
         let waits = waits(policy).ok_or(BadRules::Custom)?;
-        let strategy = Strategy::ByFailures { waits, max_failures: policy.max_attempts() };
-        Ok(Self { strategy, max_age: max_age.unwrap_or(Span::days(30)) })
+        let strategy = Strategy::ByFailures {
+            waits,
+            max_failures: policy.max_attempts(),
+        };
+        Ok(Self {
+            strategy,
+            max_age: max_age.unwrap_or(Span::days(30)),
+        })
     }
 
     /// Past this age a row is expired.
@@ -146,7 +155,10 @@ impl Rules {
                 let band = bands.iter().find(|band| age <= band.until);
                 band.map_or(Fate::Expired, |band| paced(*band, last_pass, now))
             }
-            Strategy::ByFailures { waits, max_failures } => {
+            Strategy::ByFailures {
+                waits,
+                max_failures,
+            } => {
                 if max_failures.is_some_and(|max| row.failures >= max) {
                     return Fate::Expired;
                 }
@@ -162,7 +174,11 @@ impl Rules {
 /// A row that failed, or says that it will have.
 fn failed(wait: Span, last: Time, now: Time) -> Fate {
     let again = last.min(now).after(wait);
-    if again <= now { Fate::Due } else { Fate::Waits(again) }
+    if again <= now {
+        Fate::Due
+    } else {
+        Fate::Waits(again)
+    }
 }
 
 fn paced(band: Band, last_pass: Option<Time>, now: Time) -> Fate {
@@ -195,7 +211,10 @@ fn by_age(bands: &[Band], max_age: Option<Span>) -> Result<Rules, BadRules> {
     }
     let oldest = bands.last().map_or(Span::ZERO, |band| band.until);
     let max_age = max_age.map_or(oldest, |max_age| max_age.min(oldest));
-    Ok(Rules { strategy: Strategy::ByAge(bands.to_vec()), max_age })
+    Ok(Rules {
+        strategy: Strategy::ByAge(bands.to_vec()),
+        max_age,
+    })
 }
 
 /// The waits after one failure and more, up to where they no longer change; `None` if they are code.
@@ -203,7 +222,11 @@ fn waits(policy: &RetryPolicy) -> Option<Vec<Span>> {
     if !policy.is_stored() {
         return None;
     }
-    let wait = |failures| policy.wait(failures, Span::ZERO, draw(failures)).map(|wait| wait.min(DELAY_MAX));
+    let wait = |failures| {
+        policy
+            .wait(failures, Span::ZERO, draw(failures))
+            .map(|wait| wait.min(DELAY_MAX))
+    };
     let mut waits: Vec<Span> = (1..=TABLE_WAITS_MAX).map(wait).collect::<Option<_>>()?;
     while waits.len() > 1 && waits[waits.len() - 1] == waits[waits.len() - 2] {
         waits.pop();

@@ -69,8 +69,14 @@ mod tests {
     #[test]
     fn what_a_terminal_obeys_is_shown_instead() {
         assert_eq!(one_line("a\x1b[31mb\nc\td\r"), r"a\u001b[31mb\nc\td\r");
-        assert_eq!(one_line("\0\u{7f}\u{9b}\u{9f}\u{a0}"), "\\u0000\\u007f\\u009b\\u009f\u{a0}");
-        assert_eq!(one_line("\u{202e}\u{2066}\u{2069}\u{2028}é語"), r"\u202e\u2066\u2069\u2028é語");
+        assert_eq!(
+            one_line("\0\u{7f}\u{9b}\u{9f}\u{a0}"),
+            "\\u0000\\u007f\\u009b\\u009f\u{a0}"
+        );
+        assert_eq!(
+            one_line("\u{202e}\u{2066}\u{2069}\u{2028}é語"),
+            r"\u202e\u2066\u2069\u2028é語"
+        );
     }
 
     #[test]
@@ -93,7 +99,10 @@ mod tests {
         let value = serde_json::json!({ "text": "\u{1b}\u{7f}\u{9b}\u{202e}\n\"é" });
         let escaped = escaped_json(&value.to_string());
         assert!(!escaped.contains(is_control), "{escaped}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&escaped).unwrap(), value);
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&escaped).unwrap(),
+            value
+        );
         assert_eq!(escaped, r#"{"text":"\u001b\u007f\u009b\u202e\n\"é"}"#);
     }
 }

@@ -31,7 +31,9 @@ impl Terms {
     /// What a store keeps for this policy and this place in a trace.
     pub fn encode(retry: Option<&RetryPolicy>, trace: Option<TraceContext>) -> Self {
         let policy = retry.map(RetryPolicy::to_json);
-        let Some(trace) = trace else { return Self(policy.map(Bytes::from)) };
+        let Some(trace) = trace else {
+            return Self(policy.map(Bytes::from));
+        };
         let policy = policy.unwrap_or_default();
         let mut bytes = Vec::with_capacity(TRACED_LEN + policy.len());
         bytes.push(TRACED);
@@ -56,7 +58,11 @@ impl Terms {
     /// the queue's policy then decides, and the job goes on.
     pub fn retry(&self) -> Option<RetryPolicy> {
         let bytes = self.0.as_deref()?;
-        let policy = if bytes.first() == Some(&TRACED) { bytes.get(TRACED_LEN..)? } else { bytes };
+        let policy = if bytes.first() == Some(&TRACED) {
+            bytes.get(TRACED_LEN..)?
+        } else {
+            bytes
+        };
         RetryPolicy::from_json(policy).ok()
     }
 
@@ -79,7 +85,9 @@ mod tests {
     }
 
     fn trace() -> TraceContext {
-        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().expect("a traceparent")
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+            .parse()
+            .expect("a traceparent")
     }
 
     #[test]
@@ -88,11 +96,19 @@ mod tests {
             (None, None, None),
             (Some(policy()), None, Some(policy().to_json().len())),
             (None, Some(trace()), Some(26)),
-            (Some(policy()), Some(trace()), Some(26 + policy().to_json().len())),
+            (
+                Some(policy()),
+                Some(trace()),
+                Some(26 + policy().to_json().len()),
+            ),
         ];
         for (retry, trace, bytes) in table {
             let terms = Terms::encode(retry.as_ref(), trace);
-            assert_eq!(terms.as_bytes().map(<[u8]>::len), bytes, "{retry:?} {trace:?}");
+            assert_eq!(
+                terms.as_bytes().map(<[u8]>::len),
+                bytes,
+                "{retry:?} {trace:?}"
+            );
             let kept = Terms::stored(terms.as_bytes().map(<[u8]>::to_vec));
             assert_eq!((kept.retry(), kept.trace()), (retry, trace));
         }
@@ -100,12 +116,23 @@ mod tests {
 
     #[test]
     fn a_policy_without_a_trace_is_its_json_alone() {
-        assert_eq!(Terms::encode(Some(&policy()), None).as_bytes(), Some(policy().to_json().as_slice()));
+        assert_eq!(
+            Terms::encode(Some(&policy()), None).as_bytes(),
+            Some(policy().to_json().as_slice())
+        );
     }
 
     #[test]
     fn what_cannot_be_read_is_as_good_as_none() {
-        for bytes in [&b""[..], b"{", &[1], &[1; 25], &[0; 40], &[2; 40], &[1, 0, 0]] {
+        for bytes in [
+            &b""[..],
+            b"{",
+            &[1],
+            &[1; 25],
+            &[0; 40],
+            &[2; 40],
+            &[1, 0, 0],
+        ] {
             let kept = Terms::stored(Some(bytes.to_vec()));
             assert_eq!((kept.retry(), kept.trace()), (None, None), "{bytes:?}");
         }

@@ -92,7 +92,9 @@ impl Serialize for Time {
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -145,7 +147,10 @@ impl Span {
     }
 
     /// Seconds with their fraction.
-    #[expect(clippy::cast_precision_loss, reason = "exact up to 285 years, and for display beyond")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "exact up to 285 years, and for display beyond"
+    )]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1_000_000.0
     }
@@ -175,7 +180,10 @@ impl Span {
 
     /// This span scaled by a factor that is not negative; the longest span rather than an overflow.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a delay of centuries may be off by microseconds")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a delay of centuries may be off by microseconds"
+    )]
     pub fn scaled(self, factor: f64) -> Self {
         // A float cast saturates, and NaN becomes zero: no input can make a negative span.
         Self::micros((self.0 as f64 * factor).round() as i64)
@@ -214,7 +222,10 @@ impl Span {
             (1..60, 1..) => return format!("{secs}.{tenths}s"),
             _ => {}
         }
-        let largest = LARGE.iter().position(|(_, size)| secs >= *size).unwrap_or(LARGE.len() - 1);
+        let largest = LARGE
+            .iter()
+            .position(|(_, size)| secs >= *size)
+            .unwrap_or(LARGE.len() - 1);
         let mut left = secs;
         let mut parts = Vec::new();
         for (unit, size) in &LARGE[largest..(largest + 2).min(LARGE.len())] {
@@ -233,7 +244,10 @@ impl fmt::Display for Span {
         if self.0 == 0 {
             return f.write_str("0s");
         }
-        let (unit, size) = UNITS.iter().find(|(_, size)| self.0 % size == 0).unwrap_or(&("us", 1));
+        let (unit, size) = UNITS
+            .iter()
+            .find(|(_, size)| self.0 % size == 0)
+            .unwrap_or(&("us", 1));
         write!(f, "{}{unit}", self.0 / size)
     }
 }
@@ -281,7 +295,9 @@ impl Serialize for Span {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 

@@ -77,7 +77,10 @@ fn parse(text: &[u8]) -> Option<TraceContext> {
     let is_whole = match version {
         0 => text.len() == TRACEPARENT_LEN,
         0xff => false,
-        _ => text.len() <= TRACEPARENT_LEN_MAX && text.get(TRACEPARENT_LEN).is_none_or(|next| *next == b'-'),
+        _ => {
+            text.len() <= TRACEPARENT_LEN_MAX
+                && text.get(TRACEPARENT_LEN).is_none_or(|next| *next == b'-')
+        }
     };
     let dashes = [VERSION.end, TRACE.end, SPAN.end];
     if !is_whole || dashes.iter().any(|at| text.get(*at) != Some(&b'-')) {
@@ -115,7 +118,13 @@ impl fmt::Display for Hex<'_> {
 impl fmt::Display for TraceContext {
     /// As a `traceparent`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{}-{}-{:02x}", Hex(&self.trace), Hex(&self.span), self.flags)
+        write!(
+            f,
+            "00-{}-{}-{:02x}",
+            Hex(&self.trace),
+            Hex(&self.span),
+            self.flags
+        )
     }
 }
 
@@ -133,7 +142,9 @@ impl Serialize for TraceContext {
 
 impl<'de> Deserialize<'de> for TraceContext {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -157,7 +168,10 @@ mod tests {
     fn a_later_version_reads_as_far_as_this_one_goes() {
         let later = format!("cc{}-what-comes-later", &WHOLE[2..]);
         assert_eq!(later.parse(), WHOLE.parse::<TraceContext>());
-        assert_eq!(format!("01{}", &WHOLE[2..]).parse(), WHOLE.parse::<TraceContext>());
+        assert_eq!(
+            format!("01{}", &WHOLE[2..]).parse(),
+            WHOLE.parse::<TraceContext>()
+        );
     }
 
     #[test]

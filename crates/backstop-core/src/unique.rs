@@ -62,7 +62,12 @@ pub struct States(u8);
 
 impl States {
     /// Every state of a job that has not ended: the usual reach of a key.
-    pub const LIVE: Self = Self::of(&[State::Scheduled, State::Ready, State::Running, State::Retrying]);
+    pub const LIVE: Self = Self::of(&[
+        State::Scheduled,
+        State::Ready,
+        State::Running,
+        State::Retrying,
+    ]);
 
     /// These states.
     pub const fn of(states: &[State]) -> Self {
@@ -109,12 +114,19 @@ pub struct Unique {
 impl Unique {
     /// One live job for this key.
     pub fn live(key: UniqueKey) -> Self {
-        Self { key, period: None, states: States::LIVE }
+        Self {
+            key,
+            period: None,
+            states: States::LIVE,
+        }
     }
 
     /// What is remembered of the key once `now` a job takes it.
     pub fn hold(&self, now: Time) -> Hold {
-        Hold { states: self.states, until: self.period.map(|period| now.after(period)) }
+        Hold {
+            states: self.states,
+            until: self.period.map(|period| now.after(period)),
+        }
     }
 }
 
@@ -149,7 +161,13 @@ impl Hold {
 mod tests {
     use super::*;
 
-    fn check(states: &[State], period_secs: Option<i64>, state: State, at_secs: i64, expected: bool) {
+    fn check(
+        states: &[State],
+        period_secs: Option<i64>,
+        state: State,
+        at_secs: i64,
+        expected: bool,
+    ) {
         let unique = Unique {
             key: UniqueKey::new("k").expect("a key"),
             period: period_secs.map(Span::secs),
@@ -163,7 +181,12 @@ mod tests {
         );
     }
 
-    const LIVE: [State; 4] = [State::Scheduled, State::Ready, State::Running, State::Retrying];
+    const LIVE: [State; 4] = [
+        State::Scheduled,
+        State::Ready,
+        State::Running,
+        State::Retrying,
+    ];
 
     #[test]
     fn a_live_holder_keeps_its_key_and_a_final_one_frees_it() {

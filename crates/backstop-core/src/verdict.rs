@@ -57,8 +57,14 @@ impl Ending {
     pub const fn sign(&self) -> Sign {
         match self {
             Self::Done => Sign::Success,
-            Self::Failed { advice: Advice::Retry | Advice::RetryAfter(_), .. } => Sign::Failure,
-            Self::Failed { advice: Advice::Dead | Advice::Discard, .. }
+            Self::Failed {
+                advice: Advice::Retry | Advice::RetryAfter(_),
+                ..
+            } => Sign::Failure,
+            Self::Failed {
+                advice: Advice::Dead | Advice::Discard,
+                ..
+            }
             | Self::Snoozed(_)
             | Self::Released(_)
             | Self::Cancelled(_) => Sign::Neutral,
@@ -67,7 +73,12 @@ impl Ending {
 
     /// An ordinary failure.
     pub fn failed(error: ErrorReport) -> Self {
-        Self::Failed { cause: Cause::Failed, error, advice: Advice::Retry, progressed: false }
+        Self::Failed {
+            cause: Cause::Failed,
+            error,
+            advice: Advice::Retry,
+            progressed: false,
+        }
     }
 }
 
@@ -236,7 +247,9 @@ pub struct Settlement {
 /// Whether a power cut may take all of these back: their jobs are then held by workers that vanished, as before, and are taken over once
 /// more. Such a settlement need not wait for the disk.
 pub fn may_be_undone(settlements: &[Settlement]) -> bool {
-    settlements.iter().all(|settlement| matches!(settlement.outcome, Outcome::Lost { .. }))
+    settlements
+        .iter()
+        .all(|settlement| matches!(settlement.outcome, Outcome::Lost { .. }))
 }
 
 /// Where a job that is ready again waits.
@@ -295,7 +308,10 @@ impl Outcome {
             ..ended(State::Ready, None, None)
         };
         match self {
-            Self::Done(keep) => Transition { gone: *keep == Keep::Gone, ..ended(State::Done, None, None) },
+            Self::Done(keep) => Transition {
+                gone: *keep == Keep::Gone,
+                ..ended(State::Done, None, None)
+            },
             Self::Dead { reason, history } => {
                 // A worker that vanished is not a run that ended by itself.
                 let attempts = u32::from(*reason != Reason::CrashedWorker);
@@ -306,13 +322,18 @@ impl Outcome {
                     ..ended(State::Dead, Some(history), Some(*reason))
                 }
             }
-            Self::Cancelled { reason, history } => ended(State::Cancelled, Some(history), Some(*reason)),
-            Self::Retry { at, history, anew } => {
-                Transition { history: Some(history), anew: *anew, ..waits(*at, State::Retrying, Place::Tail) }
+            Self::Cancelled { reason, history } => {
+                ended(State::Cancelled, Some(history), Some(*reason))
             }
-            Self::Released { at } => {
-                Transition { attempts: 0, ..waits(*at, State::Scheduled, Place::Former) }
-            }
+            Self::Retry { at, history, anew } => Transition {
+                history: Some(history),
+                anew: *anew,
+                ..waits(*at, State::Retrying, Place::Tail)
+            },
+            Self::Released { at } => Transition {
+                attempts: 0,
+                ..waits(*at, State::Scheduled, Place::Former)
+            },
             Self::Reran { at, history } => Transition {
                 attempts: 0,
                 history: Some(history),
@@ -361,13 +382,26 @@ pub fn judge(
 ) -> Outcome {
     match ending {
         Ending::Done => Outcome::Done(rules.keep),
-        Ending::Snoozed(wait) | Ending::Released(wait) => put_back(run, now.after(wait.min(DELAY_MAX))),
-        Ending::Cancelled(why) => {
-            let error = ErrorReport { error_type: Some("Cancelled".to_owned()), ..ErrorReport::message(why) };
-            let failure = Failure::new(now, run.attempt(), Cause::Failed, worker, error);
-            Outcome::Cancelled { reason: Reason::Unwanted, history: run.history.with(failure) }
+        Ending::Snoozed(wait) | Ending::Released(wait) => {
+            put_back(run, now.after(wait.min(DELAY_MAX)))
         }
-        Ending::Failed { cause, error, advice, progressed } => {
+        Ending::Cancelled(why) => {
+            let error = ErrorReport {
+                error_type: Some("Cancelled".to_owned()),
+                ..ErrorReport::message(why)
+            };
+            let failure = Failure::new(now, run.attempt(), Cause::Failed, worker, error);
+            Outcome::Cancelled {
+                reason: Reason::Unwanted,
+                history: run.history.with(failure),
+            }
+        }
+        Ending::Failed {
+            cause,
+            error,
+            advice,
+            progressed,
+        } => {
             let failure = Failure::new(now, run.attempt(), cause, worker, error);
             judge_failure(run, failure, advice, progressed, rules.retry, now, roll)
         }
@@ -376,7 +410,10 @@ pub fn judge(
 
 fn put_back(run: &Leased, at: Time) -> Outcome {
     if run.lost_leases > 0 && run.history.is_rerun() {
-        Outcome::Reran { at, history: run.history.clone() }
+        Outcome::Reran {
+            at,
+            history: run.history.clone(),
+        }
     } else {
         Outcome::Released { at }
     }
@@ -393,11 +430,20 @@ fn judge_failure(
 ) -> Outcome {
     let own_policy = run.terms.retry();
     let policy = own_policy.as_ref().unwrap_or(queue_policy);
-    let dead = |reason, failure| Outcome::Dead { reason, history: run.history.with(failure) };
+    let dead = |reason, failure| Outcome::Dead {
+        reason,
+        history: run.history.with(failure),
+    };
     let failures = if progressed { 1 } else { run.attempt() };
-    let wait = match (advice, policy.next(failures, now.since(run.inserted_at), roll)) {
+    let wait = match (
+        advice,
+        policy.next(failures, now.since(run.inserted_at), roll),
+    ) {
         (Advice::Discard, _) => {
-            return Outcome::Cancelled { reason: Reason::Discarded, history: run.history.with(failure) };
+            return Outcome::Cancelled {
+                reason: Reason::Discarded,
+                history: run.history.with(failure),
+            };
         }
         (Advice::Dead, _) => return dead(Reason::Rejected, failure),
         (_, Next::AttemptsExhausted) => return dead(Reason::AttemptsExhausted, failure),
@@ -406,16 +452,29 @@ fn judge_failure(
         (Advice::Retry, Next::In(wait)) => wait,
     };
     failure.retry_in = Some(wait);
-    Outcome::Retry { at: now.after(wait), history: run.history.with(failure), anew: progressed }
+    Outcome::Retry {
+        at: now.after(wait),
+        history: run.history.with(failure),
+        anew: progressed,
+    }
 }
 
 /// What a vanished worker means for a job that is charged with it; whether it is, [`crate::blame`] says. A crash does not
 /// spend an attempt; a job that keeps taking its workers with it is not given another one.
 pub fn judge_lost(run: &Leased, vanished: &Vanished, now: Time) -> Outcome {
-    let failure = Failure::lost(now, run.attempt(), &vanished.worker, vanished.lease.number, run.lease.job);
+    let failure = Failure::lost(
+        now,
+        run.attempt(),
+        &vanished.worker,
+        vanished.lease.number,
+        run.lease.job,
+    );
     let history = run.history.with(failure);
     if history.lost_since(now, LOST_WITHIN) >= LOST_LEASES_MAX {
-        return Outcome::Dead { reason: Reason::CrashedWorker, history };
+        return Outcome::Dead {
+            reason: Reason::CrashedWorker,
+            history,
+        };
     }
     Outcome::Lost { at: now, history }
 }

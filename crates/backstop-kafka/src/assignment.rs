@@ -147,18 +147,28 @@ impl Assignment {
         for place in places {
             self.forget(&place);
             self.generations += 1;
-            self.partitions.insert(place, Partition::new(Generation(self.generations)));
+            self.partitions
+                .insert(place, Partition::new(Generation(self.generations)));
         }
     }
 
     /// Partitions are no longer ours; tells what can still be committed of them.
-    pub(crate) fn release(&mut self, places: &[TopicPartition], departure: Departure) -> Vec<Commit> {
+    pub(crate) fn release(
+        &mut self,
+        places: &[TopicPartition],
+        departure: Departure,
+    ) -> Vec<Commit> {
         let mut commits = Vec::new();
         for place in places {
-            let mark = self.forget(place).and_then(|partition| partition.prefix.mark());
+            let mark = self
+                .forget(place)
+                .and_then(|partition| partition.prefix.mark());
             match departure {
                 Departure::Revoked => {
-                    commits.extend(mark.map(|mark| Commit { place: place.clone(), offset: mark.offset }));
+                    commits.extend(mark.map(|mark| Commit {
+                        place: place.clone(),
+                        offset: mark.offset,
+                    }));
                 }
                 Departure::Lost => {}
             }
@@ -169,7 +179,11 @@ impl Assignment {
     /// Takes a record in. One of a partition that is not ours is dropped: its owner gets it too.
     pub(crate) fn arrive(&mut self, message: Message, now: Instant) -> Room {
         let place = message.place();
-        let Some(partition) = self.partitions.get_mut(&place).filter(|_| self.intake == Intake::Open) else {
+        let Some(partition) = self
+            .partitions
+            .get_mut(&place)
+            .filter(|_| self.intake == Intake::Open)
+        else {
             return Room::Left;
         };
         self.records += 1;
@@ -197,7 +211,9 @@ impl Assignment {
     pub(crate) fn ended(&mut self, ticket: &Ticket, end: End) {
         self.bytes -= ticket.bytes;
         self.batches_out -= 1;
-        let Some(partition) = self.held(ticket) else { return };
+        let Some(partition) = self.held(ticket) else {
+            return;
+        };
         partition.returned(ticket.number);
         match end {
             End::TakenIn => partition.prefix.take_in(ticket.number),
@@ -214,12 +230,17 @@ impl Assignment {
 
     /// Whether a batch still counts.
     pub(crate) fn holds(&self, ticket: &Ticket) -> bool {
-        self.partitions.get(&ticket.place).is_some_and(|partition| partition.generation == ticket.generation)
+        self.partitions
+            .get(&ticket.place)
+            .is_some_and(|partition| partition.generation == ticket.generation)
     }
 
     /// Whether a commit is still ours to send: somebody else may have gone on from there, and must not be set back.
     pub(crate) fn awaits(&self, commit: &Commit) -> bool {
-        self.commits.under_way.get(&commit.place).is_some_and(|mark| mark.offset == commit.offset)
+        self.commits
+            .under_way
+            .get(&commit.place)
+            .is_some_and(|mark| mark.offset == commit.offset)
     }
 
     /// The broker has answered a commit.
@@ -242,37 +263,72 @@ impl Assignment {
     /// Hands out nothing further, and forgets what was not handed out.
     pub(crate) fn close(&mut self) {
         self.intake = Intake::Closed;
-        self.bytes -= self.partitions.values_mut().map(Partition::drop_waiting).sum::<usize>();
+        self.bytes -= self
+            .partitions
+            .values_mut()
+            .map(Partition::drop_waiting)
+            .sum::<usize>();
         self.records = self.partitions.values().map(Partition::records).sum();
     }
 
     /// Whether something is under way that a stop waits for.
     pub(crate) fn is_unsettled(&self) -> bool {
-        let can_commit = self.partitions.values().any(|partition| partition.prefix.mark().is_some());
+        let can_commit = self
+            .partitions
+            .values()
+            .any(|partition| partition.prefix.mark().is_some());
         self.batches_out > 0 || can_commit
     }
 
     /// Whether something may have to be done soon, without any record arriving.
     pub(crate) fn is_busy(&self) -> bool {
-        self.is_unsettled() || self.partitions.values().any(|partition| partition.records_waiting() > 0)
+        self.is_unsettled()
+            || self
+                .partitions
+                .values()
+                .any(|partition| partition.records_waiting() > 0)
     }
 
     /// What a stop leaves behind.
     pub(crate) fn left_behind(&self) -> Stopped {
-        let unfinished = self.partitions.values().map(|partition| partition.prefix.records_out()).sum();
-        let given_out: usize = self.partitions.values().map(|partition| partition.prefix.records()).sum();
-        Stopped { unfinished, uncommitted: given_out - unfinished }
+        let unfinished = self
+            .partitions
+            .values()
+            .map(|partition| partition.prefix.records_out())
+            .sum();
+        let given_out: usize = self
+            .partitions
+            .values()
+            .map(|partition| partition.prefix.records())
+            .sum();
+        Stopped {
+            unfinished,
+            uncommitted: given_out - unfinished,
+        }
     }
 
     /// The partitions that are ours, each with its generation.
     pub(crate) fn places(&self) -> Vec<(TopicPartition, Generation)> {
-        self.partitions.iter().map(|(place, partition)| (place.clone(), partition.generation)).collect()
+        self.partitions
+            .iter()
+            .map(|(place, partition)| (place.clone(), partition.generation))
+            .collect()
     }
 
     /// Notes what the brokers say of a partition; tells whether it is still ours.
-    pub(crate) fn surveyed(&mut self, place: &TopicPartition, generation: Generation, seen: Seen) -> bool {
-        let partition = self.partitions.get_mut(place).filter(|partition| partition.generation == generation);
-        partition.map(|partition| partition.seen = Some(seen)).is_some()
+    pub(crate) fn surveyed(
+        &mut self,
+        place: &TopicPartition,
+        generation: Generation,
+        seen: Seen,
+    ) -> bool {
+        let partition = self
+            .partitions
+            .get_mut(place)
+            .filter(|partition| partition.generation == generation);
+        partition
+            .map(|partition| partition.seen = Some(seen))
+            .is_some()
     }
 
     /// How each partition stands.
@@ -309,33 +365,50 @@ impl Assignment {
                     number: cut.number,
                     bytes: cut.bytes,
                 };
-                plan.batches.push(Batch { ticket, messages: cut.messages });
+                plan.batches.push(Batch {
+                    ticket,
+                    messages: cut.messages,
+                });
             }
         }
         self.batches_out += plan.batches.len();
     }
 
     fn plan_commits(&mut self, now: Instant) -> Vec<Commit> {
-        let is_early = |sent: Instant| now.saturating_duration_since(sent) < self.rules.commit_every;
+        let is_early =
+            |sent: Instant| now.saturating_duration_since(sent) < self.rules.commit_every;
         let must_wait = self.commits.last == Answer::Refused || !self.is_pressing();
-        if (must_wait && self.commits.sent.is_some_and(is_early)) || !self.commits.under_way.is_empty() {
+        if (must_wait && self.commits.sent.is_some_and(is_early))
+            || !self.commits.under_way.is_empty()
+        {
             return Vec::new();
         }
         let marks = self.partitions.iter();
-        let marks = marks.filter_map(|(place, partition)| Some((place.clone(), partition.prefix.mark()?)));
+        let marks =
+            marks.filter_map(|(place, partition)| Some((place.clone(), partition.prefix.mark()?)));
         self.commits.under_way = marks.collect();
         if !self.commits.under_way.is_empty() {
             self.commits.sent = Some(now);
             self.commits.last = Answer::Committed;
         }
         let under_way = self.commits.under_way.iter();
-        under_way.map(|(place, mark)| Commit { place: place.clone(), offset: mark.offset }).collect()
+        under_way
+            .map(|(place, mark)| Commit {
+                place: place.clone(),
+                offset: mark.offset,
+            })
+            .collect()
     }
 
     /// Whether so much could be committed that waiting might leave the sink without work.
     fn is_pressing(&self) -> bool {
-        let whole = self.partitions.values().map(|partition| partition.prefix.records_whole());
-        let (largest, sum) = whole.fold((0, 0), |(largest, sum), whole| (whole.max(largest), sum + whole));
+        let whole = self
+            .partitions
+            .values()
+            .map(|partition| partition.prefix.records_whole());
+        let (largest, sum) = whole.fold((0, 0), |(largest, sum), whole| {
+            (whole.max(largest), sum + whole)
+        });
         largest >= self.rules.cutting.uncommitted_max.div_ceil(4)
             || sum >= self.rules.bounds.records.div_ceil(4)
     }

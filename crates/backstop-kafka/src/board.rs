@@ -56,7 +56,9 @@ impl Board {
 
     /// The assignment, for a moment: callbacks of the client lock it too, so never while the client is called.
     pub(crate) fn assignment(&self) -> MutexGuard<'_, Assignment> {
-        self.assignment.lock().unwrap_or_else(PoisonError::into_inner)
+        self.assignment
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A batch was taken in.
@@ -74,14 +76,20 @@ impl Board {
     pub(crate) fn failed(&self, ticket: &Ticket, error: &SinkError) {
         self.assignment().failed(ticket);
         let (records, place) = (ticket.records, &ticket.place);
-        self.trouble(Part::Sink, &format!("{records} records of {place} were not taken in: {error}"));
+        self.trouble(
+            Part::Sink,
+            &format!("{records} records of {place} were not taken in: {error}"),
+        );
     }
 
     /// Something went wrong that somebody may want to know of.
     pub(crate) fn trouble(&self, part: Part, what: &str) {
         tracing::warn!(%part, "{what}");
         meters::failed(part);
-        let trouble = Trouble { at: SystemTime::now(), what: what.to_owned() };
+        let trouble = Trouble {
+            at: SystemTime::now(),
+            what: what.to_owned(),
+        };
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
     }
 
@@ -89,7 +97,11 @@ impl Board {
         Status {
             phase: self.phase.borrow().clone(),
             partitions: self.assignment().status(),
-            trouble: self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            trouble: self
+                .trouble
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
         }
     }
 }

@@ -11,8 +11,13 @@ use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaConfRes;
 
 /// A client that has subscribed. It connects by itself, and goes on trying.
-pub(crate) fn open(settings: &Settings, context: Context) -> Result<BaseConsumer<Context>, StartError> {
-    let consumer: BaseConsumer<Context> = config(settings).create_with_context(context).map_err(refused)?;
+pub(crate) fn open(
+    settings: &Settings,
+    context: Context,
+) -> Result<BaseConsumer<Context>, StartError> {
+    let consumer: BaseConsumer<Context> = config(settings)
+        .create_with_context(context)
+        .map_err(refused)?;
     let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
     consumer.subscribe(&topics).map_err(refused)?;
     Ok(consumer)
@@ -35,7 +40,10 @@ fn config(settings: &Settings) -> ClientConfig {
     config.set("group.id", &settings.group);
     // The newer protocol stalls, and commits under stale epochs, in the librdkafka we are built with.
     config.set("group.protocol", "classic");
-    config.set("session.timeout.ms", settings.session_timeout.as_millis().to_string());
+    config.set(
+        "session.timeout.ms",
+        settings.session_timeout.as_millis().to_string(),
+    );
     config.set("heartbeat.interval.ms", heartbeat.as_millis().to_string());
     config.set("auto.offset.reset", start);
     // The client knows what it has handed to us, never what has been taken in.

@@ -33,7 +33,10 @@ impl Committer<'_> {
         let answer = match send(self.consumer, commits, CommitMode::Sync) {
             Ok(()) => Answer::Committed,
             Err(error) => {
-                self.board.trouble(Part::Commit, &format!("a commit was refused: {error}; it is sent again"));
+                self.board.trouble(
+                    Part::Commit,
+                    &format!("a commit was refused: {error}; it is sent again"),
+                );
                 Answer::Refused
             }
         };
@@ -55,6 +58,8 @@ pub(crate) fn send(
     if commits.is_empty() {
         return Ok(());
     }
-    let offsets = commits.iter().map(|commit| (&commit.place, Offset::Offset(commit.offset)));
+    let offsets = commits
+        .iter()
+        .map(|commit| (&commit.place, Offset::Offset(commit.offset)));
     consumer.commit(&places::to_list_at(offsets)?, mode)
 }

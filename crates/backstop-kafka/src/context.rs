@@ -29,7 +29,11 @@ impl Context {
     /// The commit need not be waited for: the client sends it before it gives the partitions up, and does not rejoin the
     /// group, or leave it, until it has been answered or has timed out. Its log tells of a refusal.
     fn released(&self, consumer: &BaseConsumer<Self>, places: &[TopicPartition]) {
-        let departure = if consumer.assignment_lost() { Departure::Lost } else { Departure::Revoked };
+        let departure = if consumer.assignment_lost() {
+            Departure::Lost
+        } else {
+            Departure::Revoked
+        };
         tracing::info!(?places, %departure, "partitions gone");
         meters::released(departure);
         let commits = self.board.assignment().release(places, departure);
@@ -37,8 +41,10 @@ impl Context {
             meters::lag(place, 0);
         }
         if let Err(error) = committer::send(consumer, &commits, CommitMode::Async) {
-            self.board
-                .trouble(Part::Commit, &format!("offsets of revoked partitions are not committed: {error}"));
+            self.board.trouble(
+                Part::Commit,
+                &format!("offsets of revoked partitions are not committed: {error}"),
+            );
         }
     }
 }
@@ -49,7 +55,8 @@ impl ConsumerContext for Context {
             Rebalance::Assign(list) => self.assigned(places::from_list(list)),
             Rebalance::Revoke(list) => self.released(consumer, &places::from_list(list)),
             Rebalance::Error(error) => {
-                self.board.trouble(Part::Client, &format!("a rebalance failed: {error}"));
+                self.board
+                    .trouble(Part::Client, &format!("a rebalance failed: {error}"));
             }
         }
     }
@@ -57,7 +64,8 @@ impl ConsumerContext for Context {
 
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
-        self.board.trouble(Part::Client, &format!("{error}: {reason}"));
+        self.board
+            .trouble(Part::Client, &format!("{error}: {reason}"));
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, line: &str) {

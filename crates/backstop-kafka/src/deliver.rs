@@ -38,10 +38,16 @@ async fn insist(batch: &Batch, sink: &dyn Sink, board: &Board) {
 /// A sink that panics has not taken anything in.
 async fn attempt(sink: &dyn Sink, messages: Vec<Message>) -> Result<(), SinkError> {
     let call = AssertUnwindSafe(sink.take_in(messages)).catch_unwind();
-    call.await.unwrap_or_else(|panic| Err(SinkError::new(format!("the sink panicked: {}", text(&*panic)))))
+    call.await.unwrap_or_else(|panic| {
+        Err(SinkError::new(format!(
+            "the sink panicked: {}",
+            text(&*panic)
+        )))
+    })
 }
 
 fn text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a text")
 }

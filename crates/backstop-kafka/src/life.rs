@@ -36,19 +36,38 @@ impl Life {
 
     /// Tells why it could not go on.
     fn work(&self) -> Result<(), String> {
-        let topics: Vec<Arc<str>> = self.settings.topics.iter().map(|topic| topic.as_str().into()).collect();
+        let topics: Vec<Arc<str>> = self
+            .settings
+            .topics
+            .iter()
+            .map(|topic| topic.as_str().into())
+            .collect();
         let (consumer, board) = (&self.consumer, &self.board);
         thread::scope(|scope| {
             // Both ends are dropped with this block, and so end the threads.
             let (commits, orders) = mpsc::channel();
             let (_surveying, stop) = mpsc::channel();
             let (sink, runtime) = (&self.sink, &self.runtime);
-            let poller = Poller { consumer, board, sink, runtime, topics: &topics, commits };
+            let poller = Poller {
+                consumer,
+                board,
+                sink,
+                runtime,
+                topics: &topics,
+                commits,
+            };
             let committer = Committer { consumer, board };
             let (every, start) = (self.settings.lag_every, self.settings.start);
-            let surveyor = Surveyor { consumer, board, every, start };
-            let beside = beside(scope, "backstop-kafka-commit", move || committer.run(&orders))
-                .and_then(|()| beside(scope, "backstop-kafka-lag", move || surveyor.run(&stop)));
+            let surveyor = Surveyor {
+                consumer,
+                board,
+                every,
+                start,
+            };
+            let beside = beside(scope, "backstop-kafka-commit", move || {
+                committer.run(&orders)
+            })
+            .and_then(|()| beside(scope, "backstop-kafka-lag", move || surveyor.run(&stop)));
             let end = match beside {
                 Ok(()) => poller.work(),
                 Err(error) => Err(format!("the system gives no thread: {error}")),
@@ -75,7 +94,10 @@ fn beside<'scope>(
     name: &str,
     work: impl FnOnce() + Send + 'scope,
 ) -> io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work).map(drop)
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn_scoped(scope, work)
+        .map(drop)
 }
 
 /// Says how the source ended, even if it panicked.

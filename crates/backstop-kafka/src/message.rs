@@ -42,7 +42,10 @@ pub struct Message {
 impl Message {
     /// The partition it belongs to.
     pub fn place(&self) -> TopicPartition {
-        TopicPartition { topic: Arc::clone(&self.topic), partition: self.partition }
+        TopicPartition {
+            topic: Arc::clone(&self.topic),
+            partition: self.partition,
+        }
     }
 
     /// What it counts for in bounds of bytes.

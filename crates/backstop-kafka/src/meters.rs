@@ -11,14 +11,29 @@ pub(crate) fn describe() {
     );
     metrics::describe_counter!("backstop_kafka_records_total", "Records taken in.");
     metrics::describe_counter!("backstop_kafka_batches_total", "Batches taken in.");
-    metrics::describe_counter!("backstop_kafka_commits_total", "Offsets of partitions committed.");
-    metrics::describe_counter!("backstop_kafka_rebalances_total", "Changes of the assignment.");
-    metrics::describe_counter!("backstop_kafka_failures_total", "Failures, by the part that failed.");
+    metrics::describe_counter!(
+        "backstop_kafka_commits_total",
+        "Offsets of partitions committed."
+    );
+    metrics::describe_counter!(
+        "backstop_kafka_rebalances_total",
+        "Changes of the assignment."
+    );
+    metrics::describe_counter!(
+        "backstop_kafka_failures_total",
+        "Failures, by the part that failed."
+    );
 }
 
-#[expect(clippy::cast_precision_loss, reason = "nobody tells lags of more than 2^53 apart")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "nobody tells lags of more than 2^53 apart"
+)]
 pub(crate) fn lag(place: &TopicPartition, lag: u64) {
-    let labels = [("topic", place.topic.to_string()), ("partition", place.partition.to_string())];
+    let labels = [
+        ("topic", place.topic.to_string()),
+        ("partition", place.partition.to_string()),
+    ];
     metrics::gauge!("backstop_kafka_lag", &labels).set(lag as f64);
 }
 
@@ -29,7 +44,8 @@ pub(crate) fn taken_in(place: &TopicPartition, records: usize) {
 }
 
 pub(crate) fn committed(place: &TopicPartition) {
-    metrics::counter!("backstop_kafka_commits_total", "topic" => place.topic.to_string()).increment(1);
+    metrics::counter!("backstop_kafka_commits_total", "topic" => place.topic.to_string())
+        .increment(1);
 }
 
 pub(crate) fn assigned() {
@@ -37,7 +53,8 @@ pub(crate) fn assigned() {
 }
 
 pub(crate) fn released(departure: Departure) {
-    metrics::counter!("backstop_kafka_rebalances_total", "change" => departure.to_string()).increment(1);
+    metrics::counter!("backstop_kafka_rebalances_total", "change" => departure.to_string())
+        .increment(1);
 }
 
 pub(crate) fn failed(part: Part) {

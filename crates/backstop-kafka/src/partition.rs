@@ -79,7 +79,10 @@ impl Partition {
     }
 
     pub(crate) fn arrive(&mut self, message: Message, now: Instant) {
-        self.waiting.push_back(Waiting { since: now, message });
+        self.waiting.push_back(Waiting {
+            since: now,
+            message,
+        });
     }
 
     /// The next batch, if it is time for one and the sink has room.
@@ -91,12 +94,20 @@ impl Partition {
         if !has_room || !self.is_ripe(count, cutting, now) {
             return None;
         }
-        let messages: Vec<Message> = self.waiting.drain(..count).map(|waiting| waiting.message).collect();
+        let messages: Vec<Message> = self
+            .waiting
+            .drain(..count)
+            .map(|waiting| waiting.message)
+            .collect();
         let end = messages.last()?.offset + 1;
         let number = self.prefix.give(end, messages.len());
         self.out.insert(number);
         let bytes = messages.iter().map(Message::weight).sum();
-        Some(Cut { number, messages, bytes })
+        Some(Cut {
+            number,
+            messages,
+            bytes,
+        })
     }
 
     /// Notes that a try of a batch has failed.
@@ -112,12 +123,20 @@ impl Partition {
 
     /// What to tell the client, if it is something else than last time.
     pub(crate) fn turn(&mut self, records: usize, bytes: usize, bounds: &Bounds) -> Option<Turn> {
-        let load =
-            Load { failing: self.failing.len(), partition_waiting: self.records_waiting(), records, bytes };
+        let load = Load {
+            failing: self.failing.len(),
+            partition_waiting: self.records_waiting(),
+            records,
+            bytes,
+        };
         let flow = flow::decide(self.flow(), &load, bounds);
         let turn = match (self.told, flow) {
-            (Told::Nothing | Told::This(Flow::Full | Flow::Failing), Flow::Flowing) => Some(Turn::Resume),
-            (Told::Nothing | Told::This(Flow::Flowing), Flow::Full | Flow::Failing) => Some(Turn::Pause),
+            (Told::Nothing | Told::This(Flow::Full | Flow::Failing), Flow::Flowing) => {
+                Some(Turn::Resume)
+            }
+            (Told::Nothing | Told::This(Flow::Flowing), Flow::Full | Flow::Failing) => {
+                Some(Turn::Pause)
+            }
             (Told::This(_), _) => None,
         };
         self.told = Told::This(flow);
@@ -143,12 +162,17 @@ impl Partition {
 
     /// Drops what was not given out; tells how many bytes that were.
     pub(crate) fn drop_waiting(&mut self) -> usize {
-        self.waiting.drain(..).map(|waiting| waiting.message.weight()).sum()
+        self.waiting
+            .drain(..)
+            .map(|waiting| waiting.message.weight())
+            .sum()
     }
 
     /// Full, waited long enough, or nothing more will come for now.
     fn is_ripe(&self, count: usize, cutting: &Cutting, now: Instant) -> bool {
-        let Some(first) = self.waiting.front() else { return false };
+        let Some(first) = self.waiting.front() else {
+            return false;
+        };
         count == cutting.records_max
             || count < self.waiting.len()
             || now.saturating_duration_since(first.since) >= cutting.wait
@@ -162,7 +186,10 @@ impl Partition {
             *sum += weight;
             Some(*sum)
         });
-        let within = sums.take(cutting.records_max).take_while(|sum| *sum <= cutting.bytes_max).count();
+        let within = sums
+            .take(cutting.records_max)
+            .take_while(|sum| *sum <= cutting.bytes_max)
+            .count();
         within.max(1).min(self.waiting.len())
     }
 }

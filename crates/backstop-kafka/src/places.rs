@@ -6,7 +6,9 @@ use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{Offset, TopicPartitionList};
 
 /// A list for the client.
-pub(crate) fn to_list<'a>(places: impl IntoIterator<Item = &'a TopicPartition>) -> TopicPartitionList {
+pub(crate) fn to_list<'a>(
+    places: impl IntoIterator<Item = &'a TopicPartition>,
+) -> TopicPartitionList {
     let mut list = TopicPartitionList::new();
     for place in places {
         list.add_partition(&place.topic, place.partition);
@@ -40,5 +42,8 @@ pub(crate) fn offsets<C: FromIterator<(TopicPartition, i64)>>(list: &TopicPartit
 }
 
 fn place(element: &TopicPartitionListElem<'_>) -> TopicPartition {
-    TopicPartition { topic: element.topic().into(), partition: element.partition() }
+    TopicPartition {
+        topic: element.topic().into(),
+        partition: element.partition(),
+    }
 }

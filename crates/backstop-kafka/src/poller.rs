@@ -52,7 +52,10 @@ impl Poller<'_> {
     pub(crate) fn finish(&self, deadline: Instant) {
         self.board.assignment().close();
         let ours = self.board.assignment().places();
-        self.note(self.consumer.pause(&places::to_list(ours.iter().map(|(place, _)| place))));
+        self.note(
+            self.consumer
+                .pause(&places::to_list(ours.iter().map(|(place, _)| place))),
+        );
         while self.board.assignment().is_unsettled() && Instant::now() < deadline {
             if let Err(fatal) = self.round() {
                 return self.board.trouble(Part::Client, &fatal);
@@ -74,17 +77,27 @@ impl Poller<'_> {
             self.note(self.consumer.resume(&places::to_list(&plan.resume)));
         }
         for batch in plan.batches {
-            self.runtime.spawn(deliver(batch, Arc::clone(self.sink), Arc::clone(self.board)));
+            self.runtime.spawn(deliver(
+                batch,
+                Arc::clone(self.sink),
+                Arc::clone(self.board),
+            ));
         }
         if !plan.commits.is_empty() {
-            self.commits.send(plan.commits).map_err(|_| "the thread that commits is gone".to_owned())?;
+            self.commits
+                .send(plan.commits)
+                .map_err(|_| "the thread that commits is gone".to_owned())?;
         }
         Ok(())
     }
 
     /// Takes what has come, within bounds, and waits a little if nothing has.
     fn receive(&self) -> Result<(), String> {
-        let mut wait = if self.board.assignment().is_busy() { POLL_BUSY } else { POLL_IDLE };
+        let mut wait = if self.board.assignment().is_busy() {
+            POLL_BUSY
+        } else {
+            POLL_IDLE
+        };
         for _ in 0..POLL_RECORDS_MAX {
             match self.poll(wait) {
                 Polled::Record(Room::Left) => wait = Duration::ZERO,
@@ -101,7 +114,9 @@ impl Poller<'_> {
                 let message = self.message(&record);
                 Polled::Record(self.board.assignment().arrive(message, Instant::now()))
             }
-            Some(Err(error @ KafkaError::MessageConsumptionFatal(_))) => Polled::Fatal(error.to_string()),
+            Some(Err(error @ KafkaError::MessageConsumptionFatal(_))) => {
+                Polled::Fatal(error.to_string())
+            }
             // The context has noted it; the client tries again by itself.
             Some(Err(_)) | None => Polled::Nothing,
         }

@@ -55,17 +55,28 @@ impl Prefix {
     /// Notes a batch that ends before the offset `end`.
     pub(crate) fn give(&mut self, end: i64, records: usize) -> Number {
         let number = Number(self.first + self.pieces.len() as u64);
-        self.pieces.push_back(Piece { end, records, state: State::GivenOut });
+        self.pieces.push_back(Piece {
+            end,
+            records,
+            state: State::GivenOut,
+        });
         self.records += records;
         number
     }
 
     /// Notes that a batch has been taken in.
     pub(crate) fn take_in(&mut self, number: Number) {
-        if let Some(piece) = self.position(number).and_then(|position| self.pieces.get_mut(position)) {
+        if let Some(piece) = self
+            .position(number)
+            .and_then(|position| self.pieces.get_mut(position))
+        {
             piece.state = State::TakenIn;
         }
-        while let Some(piece) = self.pieces.get(self.whole).filter(|piece| piece.state == State::TakenIn) {
+        while let Some(piece) = self
+            .pieces
+            .get(self.whole)
+            .filter(|piece| piece.state == State::TakenIn)
+        {
             self.records_whole += piece.records;
             self.whole += 1;
         }
@@ -75,13 +86,19 @@ impl Prefix {
     pub(crate) fn mark(&self) -> Option<Mark> {
         let last = self.whole.checked_sub(1)?;
         let through = Number(self.first + last as u64);
-        self.pieces.get(last).map(|piece| Mark { through, offset: piece.end })
+        self.pieces.get(last).map(|piece| Mark {
+            through,
+            offset: piece.end,
+        })
     }
 
     /// Forgets what has been committed.
     pub(crate) fn committed(&mut self, through: Number) {
         while self.whole > 0 && self.first <= through.0 {
-            let piece = self.pieces.pop_front().expect("the whole ones are among the pieces");
+            let piece = self
+                .pieces
+                .pop_front()
+                .expect("the whole ones are among the pieces");
             self.records -= piece.records;
             self.records_whole -= piece.records;
             self.first += 1;
@@ -101,12 +118,18 @@ impl Prefix {
 
     /// Of all that were given out, the ones that the sink has not taken in.
     pub(crate) fn records_out(&self) -> usize {
-        let out = self.pieces.iter().filter(|piece| piece.state == State::GivenOut);
+        let out = self
+            .pieces
+            .iter()
+            .filter(|piece| piece.state == State::GivenOut);
         out.map(|piece| piece.records).sum()
     }
 
     fn position(&self, number: Number) -> Option<usize> {
-        number.0.checked_sub(self.first).and_then(|position| usize::try_from(position).ok())
+        number
+            .0
+            .checked_sub(self.first)
+            .and_then(|position| usize::try_from(position).ok())
     }
 }
 

@@ -91,7 +91,9 @@ pub enum SettingsError {
         max: String,
     },
     /// A bound is below one that has to fit into it.
-    #[error("`{setting}` is smaller than `{than}`, so nothing could move; raise the one or lower the other")]
+    #[error(
+        "`{setting}` is smaller than `{than}`, so nothing could move; raise the one or lower the other"
+    )]
     Smaller {
         /// The bound.
         setting: &'static str,
@@ -159,16 +161,43 @@ impl Settings {
     }
 
     fn check_bounds(&self) -> Result<(), SettingsError> {
-        within("batch_records_max", &self.batch_records_max, 1..=limits::BATCH_RECORDS_LIMIT)?;
-        within("batch_bytes_max", &self.batch_bytes_max, 1..=limits::BATCH_BYTES_LIMIT)?;
-        within("partition_batches_max", &self.partition_batches_max, 1..=limits::PARTITION_BATCHES_LIMIT)?;
+        within(
+            "batch_records_max",
+            &self.batch_records_max,
+            1..=limits::BATCH_RECORDS_LIMIT,
+        )?;
+        within(
+            "batch_bytes_max",
+            &self.batch_bytes_max,
+            1..=limits::BATCH_BYTES_LIMIT,
+        )?;
+        within(
+            "partition_batches_max",
+            &self.partition_batches_max,
+            1..=limits::PARTITION_BATCHES_LIMIT,
+        )?;
         within("records_max", &self.records_max, 1..=limits::RECORDS_LIMIT)?;
         let (batch, waiting) = (self.batch_records_max, self.partition_waiting_max);
         let fits = [
-            ("partition_uncommitted_max", self.partition_uncommitted_max, "batch_records_max", batch),
+            (
+                "partition_uncommitted_max",
+                self.partition_uncommitted_max,
+                "batch_records_max",
+                batch,
+            ),
             ("partition_waiting_max", waiting, "batch_records_max", batch),
-            ("records_max", self.records_max, "partition_waiting_max", waiting),
-            ("bytes_max", self.bytes_max, "batch_bytes_max", self.batch_bytes_max),
+            (
+                "records_max",
+                self.records_max,
+                "partition_waiting_max",
+                waiting,
+            ),
+            (
+                "bytes_max",
+                self.bytes_max,
+                "batch_bytes_max",
+                self.batch_bytes_max,
+            ),
         ];
         match fits.into_iter().find(|(_, bound, _, inner)| bound < inner) {
             Some((setting, _, than, _)) => Err(SettingsError::Smaller { setting, than }),
@@ -178,11 +207,23 @@ impl Settings {
 
     fn check_times(&self) -> Result<(), SettingsError> {
         let zero = Duration::ZERO;
-        within("batch_wait", &self.batch_wait, zero..=limits::BATCH_WAIT_LIMIT)?;
+        within(
+            "batch_wait",
+            &self.batch_wait,
+            zero..=limits::BATCH_WAIT_LIMIT,
+        )?;
         let sessions = limits::SESSION_TIMEOUT_MIN..=limits::SESSION_TIMEOUT_MAX;
         within("session_timeout", &self.session_timeout, sessions)?;
-        within("commit_every", &self.commit_every, limits::COMMIT_EVERY_MIN..=limits::COMMIT_EVERY_MAX)?;
-        within("lag_every", &self.lag_every, limits::LAG_EVERY_MIN..=limits::LAG_EVERY_MAX)?;
+        within(
+            "commit_every",
+            &self.commit_every,
+            limits::COMMIT_EVERY_MIN..=limits::COMMIT_EVERY_MAX,
+        )?;
+        within(
+            "lag_every",
+            &self.lag_every,
+            limits::LAG_EVERY_MIN..=limits::LAG_EVERY_MAX,
+        )?;
         within("stop_wait", &self.stop_wait, zero..=limits::STOP_WAIT_MAX)
     }
 
@@ -214,8 +255,17 @@ fn within<T: PartialOrd + fmt::Debug>(
     if range.contains(is) {
         return Ok(());
     }
-    let (is, min, max) = (format!("{is:?}"), format!("{:?}", range.start()), format!("{:?}", range.end()));
-    Err(SettingsError::Range { setting, is, min, max })
+    let (is, min, max) = (
+        format!("{is:?}"),
+        format!("{:?}", range.start()),
+        format!("{:?}", range.end()),
+    );
+    Err(SettingsError::Range {
+        setting,
+        is,
+        min,
+        max,
+    })
 }
 
 #[cfg(test)]

@@ -34,7 +34,9 @@ pub enum StartError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// The sink would have nowhere to run.
-    #[error("a source is started within a tokio runtime, which its sink runs on; there is none here")]
+    #[error(
+        "a source is started within a tokio runtime, which its sink runs on; there is none here"
+    )]
     NoRuntime,
     /// There is no such property.
     #[error("librdkafka knows no property `{0}`; its CONFIGURATION.md lists them")]
@@ -61,10 +63,23 @@ impl Source {
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         meters::describe();
         let board = Arc::new(Board::new(Assignment::new(settings.rules())));
-        let consumer = client::open(settings, Context { board: Arc::clone(&board) })?;
+        let consumer = client::open(
+            settings,
+            Context {
+                board: Arc::clone(&board),
+            },
+        )?;
         let stop_wait = settings.stop_wait;
-        let life = Life { consumer, board: Arc::clone(&board), sink, runtime, settings: settings.clone() };
-        thread::Builder::new().name("backstop-kafka".into()).spawn(move || life.live())?;
+        let life = Life {
+            consumer,
+            board: Arc::clone(&board),
+            sink,
+            runtime,
+            settings: settings.clone(),
+        };
+        thread::Builder::new()
+            .name("backstop-kafka".into())
+            .spawn(move || life.live())?;
         Ok(Running { board, stop_wait })
     }
 }
@@ -86,7 +101,9 @@ impl Running {
     /// Waits until the source has left the group, because it was stopped or because it could not go on.
     pub async fn ended(&self) -> Phase {
         let mut phase = self.board.phase.subscribe();
-        let ended = phase.wait_for(|phase| matches!(phase, Phase::Stopped | Phase::Failed(_))).await;
+        let ended = phase
+            .wait_for(|phase| matches!(phase, Phase::Stopped | Phase::Failed(_)))
+            .await;
         ended.map_or(Phase::Stopped, |phase| phase.clone())
     }
 
@@ -97,7 +114,11 @@ impl Running {
 
     /// The lag of all partitions assigned to this member; nothing until each has been measured once.
     pub fn lag(&self) -> Option<u64> {
-        self.status().partitions.iter().map(|partition| partition.lag).sum()
+        self.status()
+            .partitions
+            .iter()
+            .map(|partition| partition.lag)
+            .sum()
     }
 }
 
@@ -109,7 +130,9 @@ impl Drop for Running {
 
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("status", &self.status()).finish_non_exhaustive()
+        f.debug_struct("Running")
+            .field("status", &self.status())
+            .finish_non_exhaustive()
     }
 }
 

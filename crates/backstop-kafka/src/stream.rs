@@ -25,11 +25,14 @@ impl Sink for StreamSink {
     async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError> {
         let mut records = Vec::with_capacity(batch.len());
         for message in &batch {
-            let Some(bytes) = &message.payload else { continue };
+            let Some(bytes) = &message.payload else {
+                continue;
+            };
             match self.fields.record(bytes.clone()) {
                 Ok(record) => records.push(record),
                 Err(error) => {
-                    let origin = format!("{}/{}/{}", message.topic, message.partition, message.offset);
+                    let origin =
+                        format!("{}/{}/{}", message.topic, message.partition, message.offset);
                     self.stream
                         .put_aside(&origin, bytes, &error.to_string())
                         .await
@@ -39,9 +42,14 @@ impl Sink for StreamSink {
         }
         let became = self.stream.handle(records).await.map_err(SinkError::new)?;
         // The batch comes again: those that were taken are duplicates then.
-        let full = became.iter().filter(|became| **became == Became::Full).count();
+        let full = became
+            .iter()
+            .filter(|became| **became == Became::Full)
+            .count();
         if full > 0 {
-            return Err(SinkError::new(format!("{full} records found their keys full; is a key halted?")));
+            return Err(SinkError::new(format!(
+                "{full} records found their keys full; is a key halted?"
+            )));
         }
         Ok(())
     }

@@ -40,7 +40,10 @@ impl Surveyor<'_> {
     pub(crate) fn run(&self, stop: &Receiver<()>) {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(self.every) {
             if let Err(error) = self.round() {
-                self.board.trouble(Part::Survey, &format!("the lag cannot be measured: {error}"));
+                self.board.trouble(
+                    Part::Survey,
+                    &format!("the lag cannot be measured: {error}"),
+                );
             }
         }
     }
@@ -51,15 +54,26 @@ impl Surveyor<'_> {
             return Ok(());
         }
         let places = || ours.iter().map(|(place, _)| place);
-        let list = self.consumer.committed_offsets(places::to_list(places()), LAG_ANSWER_MAX)?;
+        let list = self
+            .consumer
+            .committed_offsets(places::to_list(places()), LAG_ANSWER_MAX)?;
         let committed: Offsets = places::offsets(&list);
         let high = self.ask(places(), Offset::End)?;
-        let low = self.ask(places().filter(|place| !committed.contains_key(place)), Offset::Beginning)?;
+        let low = self.ask(
+            places().filter(|place| !committed.contains_key(place)),
+            Offset::Beginning,
+        )?;
         for (place, generation) in &ours {
-            let Some(high) = high.get(place).copied() else { continue };
+            let Some(high) = high.get(place).copied() else {
+                continue;
+            };
             let committed = committed.get(place).copied();
             let lag = lag(high, low.get(place).copied(), committed, self.start);
-            let seen = Seen { high, committed, lag };
+            let seen = Seen {
+                high,
+                committed,
+                lag,
+            };
             // Noted and shown under one lock: a partition that goes meanwhile must not leave its lag standing.
             let mut assignment = self.board.assignment();
             if assignment.surveyed(place, *generation, seen) {
@@ -79,7 +93,9 @@ impl Surveyor<'_> {
         if list.count() == 0 {
             return Ok(Offsets::new());
         }
-        Ok(places::offsets(&self.consumer.offsets_for_times(list, LAG_ANSWER_MAX)?))
+        Ok(places::offsets(
+            &self.consumer.offsets_for_times(list, LAG_ANSWER_MAX)?,
+        ))
     }
 }
 

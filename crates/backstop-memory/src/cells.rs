@@ -12,7 +12,10 @@ impl Cells for MemoryStore {
     async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
         check_names(&names)?;
         let shelves = self.shelves("reading cells")?;
-        Ok(names.iter().map(|name| shelves.cells.get(name).cloned()).collect())
+        Ok(names
+            .iter()
+            .map(|name| shelves.cells.get(name).cloned())
+            .collect())
     }
 
     async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
@@ -23,7 +26,10 @@ impl Cells for MemoryStore {
         };
         let behind = shelves.cells.range((from, Bound::Unbounded));
         let fitting = behind.take_while(|(name, _)| name.starts_with(&query.prefix));
-        Ok(fitting.take(query.limit.clamp(1, CELLS_MAX)).map(|(_, cell)| cell.clone()).collect())
+        Ok(fitting
+            .take(query.limit.clamp(1, CELLS_MAX))
+            .map(|(_, cell)| cell.clone())
+            .collect())
     }
 
     async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
@@ -36,9 +42,21 @@ impl Cells for MemoryStore {
                 Judged::Conflict => return Swapped::Conflict(standing.cloned()),
                 Judged::Apply => {}
             }
-            let Swap { name, version, value, .. } = swap;
+            let Swap {
+                name,
+                version,
+                value,
+                ..
+            } = swap;
             match value {
-                Some(value) => shelves.cells.insert(name.clone(), Cell { name, version, value }),
+                Some(value) => shelves.cells.insert(
+                    name.clone(),
+                    Cell {
+                        name,
+                        version,
+                        value,
+                    },
+                ),
                 None => shelves.cells.remove(&name),
             };
             Swapped::Applied

@@ -12,7 +12,9 @@ mod streams;
 
 use async_trait::async_trait;
 use backstop_core::limits::QUEUES_MAX;
-use backstop_core::port::{Answer, Examination, Finding, Grade, Hints, Migrated, Store, StoreError};
+use backstop_core::port::{
+    Answer, Examination, Finding, Grade, Hints, Migrated, Store, StoreError,
+};
 use backstop_core::time::Time;
 use shelf::Shelves;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,7 +32,11 @@ pub struct MemoryStore {
 
 impl Default for MemoryStore {
     fn default() -> Self {
-        Self { shelves: Mutex::default(), max_queues: QUEUES_MAX, watchers: Mutex::default() }
+        Self {
+            shelves: Mutex::default(),
+            max_queues: QUEUES_MAX,
+            watchers: Mutex::default(),
+        }
     }
 }
 
@@ -43,15 +49,25 @@ impl MemoryStore {
     /// With at most so many queues, configured ones aside.
     #[must_use]
     pub fn with_max_queues(self, max: usize) -> Self {
-        Self { max_queues: max, ..self }
+        Self {
+            max_queues: max,
+            ..self
+        }
     }
 
     fn shelves(&self, doing: &'static str) -> Answer<MutexGuard<'_, Shelves>> {
-        self.shelves.lock().map_err(|_| StoreError::corrupt(doing, "an earlier call panicked half-way"))
+        self.shelves
+            .lock()
+            .map_err(|_| StoreError::corrupt(doing, "an earlier call panicked half-way"))
     }
 
     fn hint(&self) {
-        self.watchers().retain(|watcher| watcher.upgrade().inspect(|watcher| watcher.notify_one()).is_some());
+        self.watchers().retain(|watcher| {
+            watcher
+                .upgrade()
+                .inspect(|watcher| watcher.notify_one())
+                .is_some()
+        });
     }
 
     fn watchers(&self) -> MutexGuard<'_, Vec<Weak<Notify>>> {
@@ -71,7 +87,9 @@ impl Store for MemoryStore {
     }
 
     async fn time(&self) -> Answer<Time> {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_1970 = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Ok(Time::default().after(since_1970.into()))
     }
 
@@ -85,10 +103,16 @@ impl Store for MemoryStore {
         let finding = Finding {
             grade: Grade::Bad,
             what: "kept in memory".to_owned(),
-            advice: Some("use a store on disk, such as sqlite:backstop.db, for work that matters".to_owned()),
+            advice: Some(
+                "use a store on disk, such as sqlite:backstop.db, for work that matters".to_owned(),
+            ),
         };
         let promise = "Nothing survives the end of the process.".to_owned();
-        Ok(Examination { store: "memory".to_owned(), promise, findings: vec![finding] })
+        Ok(Examination {
+            store: "memory".to_owned(),
+            promise,
+            findings: vec![finding],
+        })
     }
 }
 

@@ -10,14 +10,22 @@ impl Shelves {
     pub(crate) fn page(&self, query: &PageQuery) -> Answer<Page> {
         let filter = &query.filter;
         let fitting = self.jobs.iter().filter(|(_, record)| record.fits(filter));
-        let mut order: Vec<_> =
-            fitting.map(|(arrival, record)| (position(record, *arrival, query), *arrival)).collect();
+        let mut order: Vec<_> = fitting
+            .map(|(arrival, record)| (position(record, *arrival, query), *arrival))
+            .collect();
         order.sort();
         let from = match &query.cursor {
             None => 0,
             // Positions are texts that sort as the list does, so the cursor is the last one shown.
-            Some(cursor) if is_position(cursor) => order.partition_point(|(position, _)| position <= cursor),
-            Some(_) => return Err(StoreError::misuse("list jobs", "the cursor is not one this store made")),
+            Some(cursor) if is_position(cursor) => {
+                order.partition_point(|(position, _)| position <= cursor)
+            }
+            Some(_) => {
+                return Err(StoreError::misuse(
+                    "list jobs",
+                    "the cursor is not one this store made",
+                ));
+            }
         };
         let rest = &order[from.min(order.len())..];
         let mut page = Page::default();
@@ -43,7 +51,12 @@ fn position(record: &Record, arrival: Arrival, query: &PageQuery) -> String {
             format!("p{}{arrival:020}", up(record.run_at.as_micros()))
         }
         // A space sorts before whatever a queue name is made of, so that queues come by name.
-        Some(State::Ready) => format!("p{} {}{:020}", record.queue, record.priority.level(), record.seq),
+        Some(State::Ready) => format!(
+            "p{} {}{:020}",
+            record.queue,
+            record.priority.level(),
+            record.seq
+        ),
         Some(State::Done | State::Dead | State::Cancelled) => {
             let at = record.finished_at.unwrap_or_default().as_micros();
             match query.order {

@@ -10,8 +10,8 @@ use backstop_core::terms::Terms;
 use backstop_core::unique::{Hold, UniqueKey};
 use backstop_core::verdict::{Place, Reason, Transition, Vanished};
 use backstop_core::{
-    Bounds, Fingerprint, Job, JobId, Kind, Lease, Leased, NewJob, Overflow, Payload, Priority, QueueName,
-    State, StreamName, Time, WorkerName,
+    Bounds, Fingerprint, Job, JobId, Kind, Lease, Leased, NewJob, Overflow, Payload, Priority,
+    QueueName, State, StreamName, Time, WorkerName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,35 +111,74 @@ impl Shelves {
     }
 
     /// Who holds a unique key now.
-    pub(crate) fn key_holder(&self, queue: &QueueName, key: &UniqueKey, now: Time) -> Option<KeyHolder> {
-        self.last_holder(queue, key, now).filter(|(_, is_held)| *is_held).map(|(holder, _)| holder)
+    pub(crate) fn key_holder(
+        &self,
+        queue: &QueueName,
+        key: &UniqueKey,
+        now: Time,
+    ) -> Option<KeyHolder> {
+        self.last_holder(queue, key, now)
+            .filter(|(_, is_held)| *is_held)
+            .map(|(holder, _)| holder)
     }
 
     /// Who holds a unique key now, or had it last and still lives.
-    pub(crate) fn holder_or_live(&self, queue: &QueueName, key: &UniqueKey, now: Time) -> Option<KeyHolder> {
+    pub(crate) fn holder_or_live(
+        &self,
+        queue: &QueueName,
+        key: &UniqueKey,
+        now: Time,
+    ) -> Option<KeyHolder> {
         let last = self.last_holder(queue, key, now);
-        last.filter(|(holder, is_held)| *is_held || holder.is_live()).map(|(holder, _)| holder)
+        last.filter(|(holder, is_held)| *is_held || holder.is_live())
+            .map(|(holder, _)| holder)
     }
 
-    fn last_holder(&self, queue: &QueueName, key: &UniqueKey, now: Time) -> Option<(KeyHolder, bool)> {
+    fn last_holder(
+        &self,
+        queue: &QueueName,
+        key: &UniqueKey,
+        now: Time,
+    ) -> Option<(KeyHolder, bool)> {
         let holding = self.keys.get(&(queue.clone(), key.clone()))?;
-        let record = self.ids.get(&holding.job).and_then(|arrival| self.jobs.get(arrival));
+        let record = self
+            .ids
+            .get(&holding.job)
+            .and_then(|arrival| self.jobs.get(arrival));
         let state = record.map(|record| record.state);
-        Some((KeyHolder { job: holding.job, state }, holding.hold.is_held_by(state, now)))
+        Some((
+            KeyHolder {
+                job: holding.job,
+                state,
+            },
+            holding.hold.is_held_by(state, now),
+        ))
     }
 
     pub(crate) fn count(&self, queue: &QueueName, state: State) -> u64 {
-        self.jobs.values().filter(|record| record.queue == *queue && record.state == state).count() as u64
+        self.jobs
+            .values()
+            .filter(|record| record.queue == *queue && record.state == state)
+            .count() as u64
     }
 
     pub(crate) fn bounds(&self, queue: &QueueName) -> Bounds {
-        self.queues.get(queue).map(|queue| queue.bounds).unwrap_or_default()
+        self.queues
+            .get(queue)
+            .map(|queue| queue.bounds)
+            .unwrap_or_default()
     }
 
     /// Whether one more live job fits, and nothing gives way.
     pub(crate) fn has_room(&self, queue: &QueueName) -> bool {
-        let live = || self.jobs.values().filter(|record| record.queue == *queue && !record.state.is_final());
-        self.bounds(queue).max_size.is_none_or(|max| (live().count() as u64) < max)
+        let live = || {
+            self.jobs
+                .values()
+                .filter(|record| record.queue == *queue && !record.state.is_final())
+        };
+        self.bounds(queue)
+            .max_size
+            .is_none_or(|max| (live().count() as u64) < max)
     }
 
     /// Makes room for one more job, as [`backstop_core::bounds`] says; whether there is any now.
@@ -150,7 +189,9 @@ impl Shelves {
         let bounds = self.bounds(queue);
         let state = match bounds.overflow {
             Overflow::Reject => return false,
-            Overflow::DeadLetterOldest if self.count(queue, State::Dead) >= bounds.dead_max => return false,
+            Overflow::DeadLetterOldest if self.count(queue, State::Dead) >= bounds.dead_max => {
+                return false;
+            }
             Overflow::DeadLetterOldest => State::Dead,
             Overflow::DropOldest => State::Cancelled,
         };
@@ -158,7 +199,9 @@ impl Shelves {
             let line = (queue.clone(), *level, 0)..=(queue.clone(), *level, u64::MAX);
             self.ready.range(line).next().map(|(_, arrival)| *arrival)
         };
-        let Some(victim) = Priority::ALL.iter().rev().find_map(in_line) else { return false };
+        let Some(victim) = Priority::ALL.iter().rev().find_map(in_line) else {
+            return false;
+        };
         self.take(victim);
         if let Some(record) = self.jobs.get_mut(&victim) {
             record.finished_at = Some(now);
@@ -166,7 +209,11 @@ impl Shelves {
             record.fingerprint = (state == State::Dead).then(Fingerprint::of_overflow);
         }
         let totals = &mut self.queues.entry(queue.clone()).or_default().totals;
-        *(if state == State::Dead { &mut totals.dead } else { &mut totals.cancelled }) += 1;
+        *(if state == State::Dead {
+            &mut totals.dead
+        } else {
+            &mut totals.cancelled
+        }) += 1;
         self.put(victim, state, Place::Tail);
         true
     }
@@ -174,9 +221,17 @@ impl Shelves {
     pub(crate) fn insert(&mut self, job: NewJob, now: Time) -> Arrival {
         let (state, run_at) = (job.first_state(now), job.run_at.unwrap_or(now));
         let terms = Terms::of(&job);
-        let unique = job.unique.map(|unique| (unique.key.clone(), unique.hold(now)));
+        let unique = job
+            .unique
+            .map(|unique| (unique.key.clone(), unique.hold(now)));
         if let Some((key, hold)) = &unique {
-            self.keys.insert((job.queue.clone(), key.clone()), Holding { job: job.id, hold: *hold });
+            self.keys.insert(
+                (job.queue.clone(), key.clone()),
+                Holding {
+                    job: job.id,
+                    hold: *hold,
+                },
+            );
         }
         let queue = self.queues.entry(job.queue.clone()).or_default();
         queue.totals.enqueued += 1;
@@ -215,7 +270,9 @@ impl Shelves {
 
     /// Puts a job that is in no line into the one of `state`.
     pub(crate) fn put(&mut self, arrival: Arrival, state: State, place: Place) {
-        let Some(record) = self.jobs.get_mut(&arrival) else { return };
+        let Some(record) = self.jobs.get_mut(&arrival) else {
+            return;
+        };
         record.state = state;
         match state {
             State::Ready => {
@@ -224,7 +281,8 @@ impl Shelves {
                     record.seq = queue.next_seq;
                     queue.next_seq += 1;
                 }
-                self.ready.insert((record.queue.clone(), record.priority, record.seq), arrival);
+                self.ready
+                    .insert((record.queue.clone(), record.priority, record.seq), arrival);
             }
             State::Scheduled | State::Retrying => {
                 self.due.insert((record.run_at, arrival));
@@ -235,10 +293,13 @@ impl Shelves {
 
     /// Takes a job out of whatever line it is in, and frees it of its lease.
     pub(crate) fn take(&mut self, arrival: Arrival) {
-        let Some(record) = self.jobs.get_mut(&arrival) else { return };
+        let Some(record) = self.jobs.get_mut(&arrival) else {
+            return;
+        };
         // A job that never was ready has no place of its own: what stands at its number is another one.
         if record.state == State::Ready {
-            self.ready.remove(&(record.queue.clone(), record.priority, record.seq));
+            self.ready
+                .remove(&(record.queue.clone(), record.priority, record.seq));
         }
         self.due.remove(&(record.run_at, arrival));
         record.vanished = None;
@@ -248,7 +309,9 @@ impl Shelves {
     }
 
     fn leave_claim(&mut self, arrival: Arrival, number: LeaseNumber) {
-        let Some(claimed) = self.claims.get_mut(&number) else { return };
+        let Some(claimed) = self.claims.get_mut(&number) else {
+            return;
+        };
         claimed.held.remove(&arrival);
         if claimed.held.is_empty() {
             self.claims.remove(&number);
@@ -257,9 +320,12 @@ impl Shelves {
 
     /// Gives a job, ready or leased before, to the claim `number`, which exists.
     pub(crate) fn lease(&mut self, arrival: Arrival, number: LeaseNumber) {
-        let Some(record) = self.jobs.get_mut(&arrival) else { return };
+        let Some(record) = self.jobs.get_mut(&arrival) else {
+            return;
+        };
         if record.state == State::Ready {
-            self.ready.remove(&(record.queue.clone(), record.priority, record.seq));
+            self.ready
+                .remove(&(record.queue.clone(), record.priority, record.seq));
         }
         record.state = State::Running;
         record.begun = false;
@@ -273,13 +339,18 @@ impl Shelves {
 
     /// Makes the claim `number`, if there is none.
     pub(crate) fn open_claim(&mut self, number: LeaseNumber, by: Claimant) {
-        self.claims.entry(number).or_insert(Claimed { by, held: BTreeSet::new() });
+        self.claims.entry(number).or_insert(Claimed {
+            by,
+            held: BTreeSet::new(),
+        });
     }
 
     /// Ends a run.
     pub(crate) fn apply(&mut self, arrival: Arrival, transition: &Transition<'_>, now: Time) {
         self.take(arrival);
-        let Some(record) = self.jobs.get_mut(&arrival) else { return };
+        let Some(record) = self.jobs.get_mut(&arrival) else {
+            return;
+        };
         record.attempts = if transition.anew { 0 } else { record.attempts } + transition.attempts;
         record.lost_leases += transition.lost_leases;
         record.reason = transition.reason;
@@ -306,7 +377,8 @@ impl Shelves {
 
     /// Forgets keys whose job is gone and whose period is over, at most so many; tells whether there are more.
     pub(crate) fn forget_keys(&mut self, max: usize, now: Time) -> bool {
-        let is_over = |holding: &Holding| holding.hold.is_over(now) && !self.ids.contains_key(&holding.job);
+        let is_over =
+            |holding: &Holding| holding.hold.is_over(now) && !self.ids.contains_key(&holding.job);
         let over = self.keys.iter().filter(|(_, holding)| is_over(holding));
         let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
         for key in over.iter().take(max) {
@@ -317,11 +389,18 @@ impl Shelves {
 
     /// Removes an ended job; its key stays behind if its state still holds it.
     pub(crate) fn forget(&mut self, arrival: Arrival, now: Time) {
-        let Some(record) = self.jobs.remove(&arrival) else { return };
+        let Some(record) = self.jobs.remove(&arrival) else {
+            return;
+        };
         self.ids.remove(&record.id);
-        let Some((key, hold)) = record.unique else { return };
+        let Some((key, hold)) = record.unique else {
+            return;
+        };
         let at = (record.queue, key);
-        let is_holder = self.keys.get(&at).is_some_and(|holding| holding.job == record.id);
+        let is_holder = self
+            .keys
+            .get(&at)
+            .is_some_and(|holding| holding.job == record.id);
         if is_holder && !hold.is_held(record.state, now) {
             self.keys.remove(&at);
         }
@@ -344,7 +423,11 @@ impl Record {
 
     pub(crate) fn leased(&self, number: LeaseNumber) -> Leased {
         Leased {
-            lease: Lease { queue: self.queue.clone(), job: self.id, number },
+            lease: Lease {
+                queue: self.queue.clone(),
+                job: self.id,
+                number,
+            },
             kind: self.kind.clone(),
             payload: self.payload.clone(),
             priority: self.priority,

@@ -3,13 +3,15 @@
 use crate::MemoryStore;
 use async_trait::async_trait;
 use backstop_core::lease::{LeaseNumber, extended, is_expired};
-use backstop_core::limits::{KEY_RECORDS_MAX, PAGE_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::limits::{
+    KEY_RECORDS_MAX, PAGE_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX,
+};
 use backstop_core::port::Holder;
 use backstop_core::port::backlog::{check_count, check_term};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{
-    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take, Taken,
-    Then, Wanted, WhichKeys,
+    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take,
+    Taken, Then, Wanted, WhichKeys,
 };
 use backstop_core::stream::{Counts, Record, StoredKey, StoredRecord};
 use backstop_core::{StreamKey, StreamName, Time};
@@ -39,13 +41,24 @@ struct Key {
 
 #[async_trait]
 impl Streams for MemoryStore {
-    async fn offer(&self, stream: StreamName, records: Vec<Record>, now: Time) -> Answer<Vec<Offered>> {
+    async fn offer(
+        &self,
+        stream: StreamName,
+        records: Vec<Record>,
+        now: Time,
+    ) -> Answer<Vec<Offered>> {
         check_offer(&records)?;
         let mut shelves = self.shelves("offering")?;
         let stream = shelves.streams.entry(stream).or_default();
         let answers = records
             .into_iter()
-            .map(|record| stream.keys.entry(record.key.clone()).or_default().offer(record, now))
+            .map(|record| {
+                stream
+                    .keys
+                    .entry(record.key.clone())
+                    .or_default()
+                    .offer(record, now)
+            })
             .collect();
         drop(shelves);
         self.hint();
@@ -59,7 +72,10 @@ impl Streams for MemoryStore {
         if !stream.keys.values().any(|key| key.is_under(take.number)) {
             stream.hand_out(&take, now);
         }
-        let taken = stream.keys.iter().filter(|(_, key)| key.is_under(take.number));
+        let taken = stream
+            .keys
+            .iter()
+            .filter(|(_, key)| key.is_under(take.number));
         let keys = taken.map(|(name, key)| key.stored(name)).collect();
         let next_due = match take.wanted {
             Wanted::Due(_) => stream.keys.values().filter_map(|key| key.due).min(),
@@ -75,7 +91,9 @@ impl Streams for MemoryStore {
         let lost = leases.into_iter().filter(|lease| {
             let stream = shelves.streams.get_mut(&lease.stream);
             let key = stream.and_then(|stream| stream.keys.get_mut(&lease.key));
-            let Some(key) = key.filter(|key| key.is_under(lease.number)) else { return true };
+            let Some(key) = key.filter(|key| key.is_under(lease.number)) else {
+                return true;
+            };
             key.extend(until, now);
             false
         });
@@ -90,7 +108,10 @@ impl Streams for MemoryStore {
             let lease = advance.lease.clone();
             let stream = shelves.streams.entry(lease.stream.clone()).or_default();
             let answer = stream.advance(advance, now);
-            is_due |= stream.keys.get(&lease.key).is_some_and(|key| key.due.is_some());
+            is_due |= stream
+                .keys
+                .get(&lease.key)
+                .is_some_and(|key| key.due.is_some());
             answer
         });
         let answers = answers.collect();
@@ -103,25 +124,36 @@ impl Streams for MemoryStore {
 
     async fn streams(&self) -> Answer<Vec<StreamStatus>> {
         let shelves = self.shelves("listing streams")?;
-        let known = shelves.streams.iter().filter(|(_, stream)| stream.is_known());
+        let known = shelves
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.is_known());
         Ok(known.map(|(name, stream)| stream.status(name)).collect())
     }
 
     async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
         let shelves = self.shelves("listing keys")?;
-        let Some(stream) = shelves.streams.get(&query.stream) else { return Ok(Vec::new()) };
+        let Some(stream) = shelves.streams.get(&query.stream) else {
+            return Ok(Vec::new());
+        };
         let from = query.after.map_or(Bound::Unbounded, Bound::Excluded);
         let fitting = stream
             .keys
             .range((from, Bound::Unbounded))
             .filter(|(_, key)| query.which == WhichKeys::All || !key.records.is_empty());
         let limit = query.limit.clamp(1, PAGE_MAX);
-        Ok(fitting.take(limit).map(|(name, key)| key.status(name, now)).collect())
+        Ok(fitting
+            .take(limit)
+            .map(|(name, key)| key.status(name, now))
+            .collect())
     }
 
     async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
         let shelves = self.shelves("looking at a key")?;
-        let found = shelves.streams.get(&stream).and_then(|stream| stream.keys.get(&key));
+        let found = shelves
+            .streams
+            .get(&stream)
+            .and_then(|stream| stream.keys.get(&key));
         Ok(found.map(|found| found.stored(&key)))
     }
 }
@@ -146,27 +178,47 @@ impl Stream {
                 .take(WINDOW_RECORDS_MAX)
                 .map(|record| record.payload.len())
                 .sum::<usize>();
-            key.holder = Some(Holder { worker: take.worker.clone(), until: take.until });
+            key.holder = Some(Holder {
+                worker: take.worker.clone(),
+                until: take.until,
+            });
             key.last = Some((take.number, 0));
             key.due = key.due_under_lease();
         }
     }
 
     fn first_due(&self, max: usize, now: Time) -> Vec<StreamKey> {
-        let due =
-            self.keys.iter().filter_map(|(name, key)| Some((key.due.filter(|_| !key.is_held(now))?, name)));
+        let due = self
+            .keys
+            .iter()
+            .filter_map(|(name, key)| Some((key.due.filter(|_| !key.is_held(now))?, name)));
         let mut due: Vec<_> = due.filter(|(at, _)| *at <= now).collect();
         due.sort();
-        due.into_iter().take(max).map(|(_, name)| name.clone()).collect()
+        due.into_iter()
+            .take(max)
+            .map(|(_, name)| name.clone())
+            .collect()
     }
 
     fn advance(&mut self, advance: Advance, now: Time) -> Advanced {
-        let Advance { lease, turn, seen, change, then } = advance;
+        let Advance {
+            lease,
+            turn,
+            seen,
+            change,
+            then,
+        } = advance;
         let Some(key) = self.keys.get_mut(&lease.key) else {
-            return if then == Then::Clear { Advanced::Applied } else { Advanced::Stale };
+            return if then == Then::Clear {
+                Advanced::Applied
+            } else {
+                Advanced::Stale
+            };
         };
         match key.last {
-            Some((number, last)) if number == lease.number && turn <= last => return Advanced::Applied,
+            Some((number, last)) if number == lease.number && turn <= last => {
+                return Advanced::Applied;
+            }
             Some((number, _)) if number == lease.number && key.holder.is_some() => {}
             _ => return Advanced::Stale,
         }
@@ -208,7 +260,11 @@ impl Stream {
         StreamStatus {
             name: name.clone(),
             keys: self.keys.len() as u64,
-            holding: self.keys.values().filter(|key| !key.records.is_empty()).count() as u64,
+            holding: self
+                .keys
+                .values()
+                .filter(|key| !key.records.is_empty())
+                .count() as u64,
             records: records().count() as u64,
             oldest: records().map(|record| record.at).min(),
             counts: self.counts,
@@ -225,13 +281,30 @@ impl Key {
             return Offered::Full;
         }
         self.arrived += 1;
-        let from =
-            self.holder.as_ref().map(|holder| holder.until).filter(|_| self.is_held(now)).unwrap_or(now);
+        let from = self
+            .holder
+            .as_ref()
+            .map(|holder| holder.until)
+            .filter(|_| self.is_held(now))
+            .unwrap_or(now);
         self.due = Some(self.due.map_or(from, |due| due.min(from)));
-        let Record { position, step, tenant, payload, .. } = record;
+        let Record {
+            position,
+            step,
+            tenant,
+            payload,
+            ..
+        } = record;
         self.records.insert(
             position,
-            StoredRecord { position, step, tenant, at: now, arrival: self.arrived, payload },
+            StoredRecord {
+                position,
+                step,
+                tenant,
+                at: now,
+                arrival: self.arrived,
+                payload,
+            },
         );
         Offered::Held
     }
@@ -241,7 +314,9 @@ impl Key {
     }
 
     fn is_held(&self, now: Time) -> bool {
-        self.holder.as_ref().is_some_and(|holder| !is_expired(holder.until, now))
+        self.holder
+            .as_ref()
+            .is_some_and(|holder| !is_expired(holder.until, now))
     }
 
     fn extend(&mut self, until: Time, now: Time) {
@@ -253,7 +328,10 @@ impl Key {
 
     /// What its holder leaves undone is due when the lease is over.
     fn due_under_lease(&self) -> Option<Time> {
-        self.holder.as_ref().map(|holder| holder.until).filter(|_| !self.records.is_empty())
+        self.holder
+            .as_ref()
+            .map(|holder| holder.until)
+            .filter(|_| !self.records.is_empty())
     }
 
     fn stored(&self, name: &StreamKey) -> StoredKey {
@@ -262,7 +340,12 @@ impl Key {
             watermark: self.watermark,
             standing: self.standing.clone(),
             arrived: self.arrived,
-            records: self.records.values().take(WINDOW_RECORDS_MAX).cloned().collect(),
+            records: self
+                .records
+                .values()
+                .take(WINDOW_RECORDS_MAX)
+                .cloned()
+                .collect(),
             count: self.records.len() as u64,
             highest: self.records.last_key_value().map(|(position, _)| *position),
         }

@@ -3,12 +3,14 @@
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
 use backstop_core::plan::Want;
-use backstop_core::port::{Advance, Advanced, Backlog, Claim, KeyLease, Store, Streams, Take, Then, Wanted};
+use backstop_core::port::{
+    Advance, Advanced, Backlog, Claim, KeyLease, Store, Streams, Take, Then, Wanted,
+};
 use backstop_core::stream::{Change, Count, Counts, Record, StoredKey};
 use backstop_core::verdict::{Keep, Settlement};
 use backstop_core::{
-    JobId, Kind, LeaseNumber, NewJob, Outcome, Payload, QueueName, Span, StreamKey, StreamName, Time,
-    WorkerName,
+    JobId, Kind, LeaseNumber, NewJob, Outcome, Payload, QueueName, Span, StreamKey, StreamName,
+    Time, WorkerName,
 };
 use backstop_postgres::{Durability, PostgresStore};
 use backstop_testkit::servers::postgres::{Fsync, Postgres, Settings};
@@ -24,13 +26,19 @@ const NOW: Time = Time::from_millis(1_700_000_000_000);
 const LEASE: Span = Span::secs(30);
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     runtime.expect("a runtime").block_on(measure());
 }
 
 /// Rounds of all measures take turns, so that a noisy neighbour bothers all of them alike.
 async fn measure() {
-    let server = Postgres::start(Settings { fsync: Fsync::On, ..Settings::default() });
+    let server = Postgres::start(Settings {
+        fsync: Fsync::On,
+        ..Settings::default()
+    });
     let address = server.fresh_url();
     let store = PostgresStore::open(&address, Durability::Full).expect("an address");
     store.migrate().await.expect("the store migrates");
@@ -46,14 +54,25 @@ async fn measure() {
         held.push(rate(JOBS, bench.drain_due()).await);
     }
     report("jobs: claim 1,000, settle 1,000", drained);
-    report("in order: take 1,000 of 100,000 keys, advance 1,000", in_order);
-    report("held: take 1,000 that are due, drop 1 record of each, advance 1,000", held);
-    let user = backstop_postgres::connect(&address).await.expect("a connection");
+    report(
+        "in order: take 1,000 of 100,000 keys, advance 1,000",
+        in_order,
+    );
+    report(
+        "held: take 1,000 that are due, drop 1 record of each, advance 1,000",
+        held,
+    );
+    let user = backstop_postgres::connect(&address)
+        .await
+        .expect("a connection");
     let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
     user.batch_execute(snapshot).await.expect("a snapshot");
     for round in 0..HELD_ROUNDS {
         let beside = rate(KEYS, bench.in_order(ROUNDS + round + 1)).await;
-        report(&format!("in order, a snapshot is held, round {}", round + 1), vec![beside]);
+        report(
+            &format!("in order, a snapshot is held, round {}", round + 1),
+            vec![beside],
+        );
     }
 }
 
@@ -77,8 +96,10 @@ struct Bench {
 impl Bench {
     /// Numbers that do not repeat.
     fn draw(&mut self) -> u64 {
-        self.draws =
-            self.draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.draws = self
+            .draws
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.draws ^ (self.draws >> 29)
     }
 
@@ -92,7 +113,10 @@ impl Bench {
     fn job(&mut self) -> NewJob {
         let mut random = [0; 10];
         random[..8].copy_from_slice(&self.draw().to_le_bytes());
-        let (queue, payload) = (QueueName::new("q").expect("a name"), Payload::stored(vec![b' '; 100]));
+        let (queue, payload) = (
+            QueueName::new("q").expect("a name"),
+            Payload::stored(vec![b' '; 100]),
+        );
         NewJob::new(JobId::at(NOW, random), queue, Kind::default(), payload)
     }
 
@@ -103,13 +127,19 @@ impl Bench {
                 number: LeaseNumber::draw(self.draw()),
                 worker: WorkerName::new("bench"),
                 until: NOW.after(LEASE),
-                wants: vec![Want { queue: queue.clone(), max: BATCH }],
+                wants: vec![Want {
+                    queue: queue.clone(),
+                    max: BATCH,
+                }],
             };
             let runs = self.store.claim(claim, NOW).await.expect("a claim");
             if runs.runs.is_empty() {
                 return;
             }
-            let settle = |lease| Settlement { lease, outcome: Outcome::Done(Keep::Listed) };
+            let settle = |lease| Settlement {
+                lease,
+                outcome: Outcome::Done(Keep::Listed),
+            };
             let settlements = runs.runs.into_iter().map(|run| settle(run.lease)).collect();
             self.store.settle(settlements, NOW).await.expect("they end");
         }
@@ -117,13 +147,21 @@ impl Bench {
 
     fn take(&mut self, wanted: Wanted) -> Take {
         let (number, worker) = (LeaseNumber::draw(self.draw()), WorkerName::new("bench"));
-        Take { stream: stream(), number, worker, until: NOW.after(LEASE), wanted }
+        Take {
+            stream: stream(),
+            number,
+            worker,
+            until: NOW.after(LEASE),
+            wanted,
+        }
     }
 
     /// One record for every key, each in its place. Keys of one batch are from all over the stream.
     async fn in_order(&mut self, round: i64) {
         for batch in 0..KEYS / BATCH {
-            let keys = (0..BATCH).map(|n| key(n * (KEYS / BATCH) + batch)).collect();
+            let keys = (0..BATCH)
+                .map(|n| key(n * (KEYS / BATCH) + batch))
+                .collect();
             let take = self.take(Wanted::Keys(keys));
             let taken = self.store.take(take.clone(), NOW).await.expect("keys").keys;
             assert_eq!(taken.len(), BATCH);
@@ -140,7 +178,10 @@ impl Bench {
                 tenant: None,
                 payload: Payload::stored(vec![b' '; 100]),
             };
-            self.store.offer(stream(), (0..BATCH).map(record).collect(), NOW).await.expect("records");
+            self.store
+                .offer(stream(), (0..BATCH).map(record).collect(), NOW)
+                .await
+                .expect("records");
         }
     }
 
@@ -156,7 +197,10 @@ impl Bench {
     }
 
     async fn advance(&mut self, number: LeaseNumber, taken: Vec<StoredKey>, watermark: i64) {
-        let advances = taken.into_iter().map(|stored| advance(number, stored, watermark)).collect();
+        let advances = taken
+            .into_iter()
+            .map(|stored| advance(number, stored, watermark))
+            .collect();
         let answers = self.store.advance(advances, NOW).await.expect("answers");
         assert!(answers.iter().all(|answer| *answer == Advanced::Applied));
     }
@@ -165,11 +209,31 @@ impl Bench {
 fn advance(number: LeaseNumber, stored: StoredKey, watermark: i64) -> Advance {
     let mut counts = Counts::default();
     counts[Count::Handled] = 1;
-    let drop = stored.records.iter().map(|record| record.position).collect();
+    let drop = stored
+        .records
+        .iter()
+        .map(|record| record.position)
+        .collect();
     let standing = b"{\"step\":60}".to_vec();
-    let change = Change { watermark: Some(watermark), standing, hold: Vec::new(), drop, counts };
-    let lease = KeyLease { stream: stream(), key: stored.key, number };
-    Advance { lease, turn: 1, seen: stored.arrived, change, then: Then::Release(None) }
+    let change = Change {
+        watermark: Some(watermark),
+        standing,
+        hold: Vec::new(),
+        drop,
+        counts,
+    };
+    let lease = KeyLease {
+        stream: stream(),
+        key: stored.key,
+        number,
+    };
+    Advance {
+        lease,
+        turn: 1,
+        seen: stored.arrived,
+        change,
+        then: Then::Release(None),
+    }
 }
 
 fn stream() -> StreamName {

@@ -25,7 +25,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 #[non_exhaustive]
 pub enum OpenError {
     /// Not an address.
-    #[error("the PostgreSQL address cannot be read: {0}. Write postgres://USER:PASSWORD@HOST:PORT/DATABASE")]
+    #[error(
+        "the PostgreSQL address cannot be read: {0}. Write postgres://USER:PASSWORD@HOST:PORT/DATABASE"
+    )]
     Address(String),
     /// Not a name for a schema.
     #[error(
@@ -89,7 +91,8 @@ impl FromStr for Address {
         }
         let separator = if rest.is_empty() { "" } else { "?" };
         let server = format!("{server}{separator}{}", rest.join("&"));
-        read.config = Config::from_str(&server).map_err(|error| OpenError::Address(reason(&error)))?;
+        read.config =
+            Config::from_str(&server).map_err(|error| OpenError::Address(reason(&error)))?;
         read.finish(says_tls);
         Ok(read)
     }
@@ -103,19 +106,28 @@ pub fn schema_of(address: &str) -> Result<String, OpenError> {
 impl Address {
     /// Takes a parameter of ours; gives back one that is the driver's, in the words the driver knows.
     fn parameter(&mut self, name: &str, value: &str) -> Result<Option<String>, OpenError> {
-        let wrong = |name, expected| OpenError::Parameter { name, value: value.to_owned(), expected };
+        let wrong = |name, expected| OpenError::Parameter {
+            name,
+            value: value.to_owned(),
+            expected,
+        };
         match (name, value) {
             ("schema", _) => self.schema = schema(value)?,
             ("pooler", "transaction") => self.pooler = Pooler::Transaction,
             ("pooler", "none") => self.pooler = Pooler::None,
             ("pooler", _) => return Err(wrong("pooler", "none or transaction")),
             ("connections", _) => {
-                let connections = value.parse().ok().filter(|count| (1..=CONNECTIONS_MAX).contains(count));
+                let connections = value
+                    .parse()
+                    .ok()
+                    .filter(|count| (1..=CONNECTIONS_MAX).contains(count));
                 self.connections = connections.ok_or_else(|| wrong("connections", "1 to 100"))?;
             }
             ("sslrootcert", _) => self.root_certificate = Some(PathBuf::from(value)),
             // Whenever there is TLS here, the server's certificate and name are checked: these ask for no less.
-            ("sslmode", "verify-ca" | "verify-full") => return Ok(Some("sslmode=require".to_owned())),
+            ("sslmode", "verify-ca" | "verify-full") => {
+                return Ok(Some("sslmode=require".to_owned()));
+            }
             _ => return Ok(Some(format!("{name}={value}"))),
         }
         Ok(None)
@@ -129,7 +141,9 @@ impl Address {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
-        config.tcp_user_timeout(SILENCE_MAX).keepalives_idle(KEEPALIVE_IDLE);
+        config
+            .tcp_user_timeout(SILENCE_MAX)
+            .keepalives_idle(KEEPALIVE_IDLE);
         config.keepalives_interval(KEEPALIVE_INTERVAL);
         // `prefer` would go without TLS if somebody in between says that there is none.
         let is_far = !config.get_hosts().iter().all(is_near);
@@ -145,7 +159,10 @@ impl Address {
 fn is_near(host: &Host) -> bool {
     match host {
         Host::Tcp(name) => {
-            name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+            name == "localhost"
+                || name
+                    .parse()
+                    .is_ok_and(|address: IpAddr| address.is_loopback())
         }
         Host::Unix(_) => true,
     }
@@ -155,9 +172,15 @@ fn schema(name: &str) -> Result<String, OpenError> {
     let first = |byte: &u8| byte.is_ascii_lowercase() || *byte == b'_';
     let fits = name.len() <= SCHEMA_CHARS_MAX
         && name.as_bytes().first().is_some_and(first)
-        && name.bytes().all(|byte| first(&byte) || byte.is_ascii_digit())
+        && name
+            .bytes()
+            .all(|byte| first(&byte) || byte.is_ascii_digit())
         && !name.starts_with("pg_");
-    if fits { Ok(name.to_owned()) } else { Err(OpenError::Schema(name.to_owned())) }
+    if fits {
+        Ok(name.to_owned())
+    } else {
+        Err(OpenError::Schema(name.to_owned()))
+    }
 }
 
 fn reason(error: &tokio_postgres::Error) -> String {

@@ -25,10 +25,22 @@ pub(crate) async fn amend_ids(
     now: Time,
 ) -> Answer<Amended> {
     let ids: Vec<Uuid> = ids.iter().copied().map(row::uuid).collect();
-    let within = amendment.within().map(|queue| Filter { queue: Some(queue.clone()), ..Filter::default() });
+    let within = amendment.within().map(|queue| Filter {
+        queue: Some(queue.clone()),
+        ..Filter::default()
+    });
     // What is not in the queue that was named is as good as nowhere.
     let told = |why: Option<Refusal>| Some(why.unwrap_or(Refusal::NotFound));
-    amend(link, &ids, &amendment.action, amendment.only, within.as_ref(), told, now).await
+    amend(
+        link,
+        &ids,
+        &amendment.action,
+        amendment.only,
+        within.as_ref(),
+        told,
+        now,
+    )
+    .await
 }
 
 /// Does something to the next jobs that fit.
@@ -39,9 +51,21 @@ pub(crate) async fn amend_fitting(link: &Link, wanted: &Fitting, now: Time) -> A
     } else {
         // What does not fit any more is passed in silence.
         let told = |why: Option<Refusal>| why.filter(|why| why.is_by_others());
-        amend(link, &ids, &wanted.action, wanted.only, Some(&wanted.filter), told, now).await?
+        amend(
+            link,
+            &ids,
+            &wanted.action,
+            wanted.only,
+            Some(&wanted.filter),
+            told,
+            now,
+        )
+        .await?
     };
-    Ok(Amended { next: next.map(Fitting::cursor), ..amended })
+    Ok(Amended {
+        next: next.map(Fitting::cursor),
+        ..amended
+    })
 }
 
 /// `told` says which refusals are told; those of jobs that do not fit the filter have no reason.
@@ -54,7 +78,9 @@ async fn amend(
     told: impl Fn(Option<Refusal>) -> Option<Refusal>,
     now: Time,
 ) -> Answer<Amended> {
-    let state = filter.and_then(|filter| filter.state).map(|state| state as i16);
+    let state = filter
+        .and_then(|filter| filter.state)
+        .map(|state| state as i16);
     let (code, to) = coded(action);
     let params = [
         (&ids as _, Type::UUID_ARRAY),
@@ -69,7 +95,10 @@ async fn amend(
         (&now.as_micros() as _, Type::INT8),
     ];
     let rows = link.call(DOING, Commit::Durable, "amend", &params).await?;
-    let mut amended = Amended { applied: ids.len() - rows.len(), ..Amended::default() };
+    let mut amended = Amended {
+        applied: ids.len() - rows.len(),
+        ..Amended::default()
+    };
     for row in &rows {
         let (id, why) = refused(ids, row)?;
         amended.refused.extend(told(why).map(|why| (id, why)));
@@ -88,22 +117,32 @@ fn coded(action: &Action) -> (i32, Option<&str>) {
 }
 
 fn queue(filter: Option<&Filter>) -> Option<&str> {
-    filter.and_then(|filter| filter.queue.as_ref()).map(QueueName::as_str)
+    filter
+        .and_then(|filter| filter.queue.as_ref())
+        .map(QueueName::as_str)
 }
 
 fn kind(filter: Option<&Filter>) -> Option<&str> {
-    filter.and_then(|filter| filter.kind.as_ref()).map(Kind::as_str)
+    filter
+        .and_then(|filter| filter.kind.as_ref())
+        .map(Kind::as_str)
 }
 
 fn fingerprint(filter: Option<&Filter>) -> Option<i64> {
-    filter.and_then(|filter| filter.fingerprint).map(Fingerprint::as_i64)
+    filter
+        .and_then(|filter| filter.fingerprint)
+        .map(Fingerprint::as_i64)
 }
 
 /// Which job, and why; without a reason it does not fit.
 fn refused(ids: &[Uuid], row: &Row) -> Answer<(JobId, Option<Refusal>)> {
     let (at, code): (i32, i32) = (row::get(row, 0)?, row::get(row, 1)?);
     let unknown = || StoreError::corrupt(DOING, format!("answer {code} for job {at}"));
-    let id = usize::try_from(at - 1).ok().and_then(|at| ids.get(at)).copied().ok_or_else(unknown)?;
+    let id = usize::try_from(at - 1)
+        .ok()
+        .and_then(|at| ids.get(at))
+        .copied()
+        .ok_or_else(unknown)?;
     let refusal = match code {
         0 => Refusal::NotFound,
         1 => Refusal::Running,
@@ -114,7 +153,9 @@ fn refused(ids: &[Uuid], row: &Row) -> Answer<(JobId, Option<Refusal>)> {
         UNFIT => return Ok((row::job_id(id), None)),
         7 => Refusal::Alive,
         8 => Refusal::Full,
-        ELSEWHERE.. => Refusal::Elsewhere(row::state(i16::try_from(code - ELSEWHERE).unwrap_or(-1))),
+        ELSEWHERE.. => {
+            Refusal::Elsewhere(row::state(i16::try_from(code - ELSEWHERE).unwrap_or(-1)))
+        }
         _ => return Err(unknown()),
     };
     Ok((row::job_id(id), Some(refusal)))

@@ -40,7 +40,10 @@ pub(crate) async fn beat(link: &Link, beat: &Beat, now: Time) -> Answer<Vec<Leas
         (&longest_kept(beat.until, now).as_micros() as _, Type::INT8),
         (&now.as_micros() as _, Type::INT8),
     ];
-    lost(&beat.leases, &link.call("beating", Commit::Quick, "beat", &params).await?)
+    lost(
+        &beat.leases,
+        &link.call("beating", Commit::Quick, "beat", &params).await?,
+    )
 }
 
 /// Notes that runs have begun, and tells which leases are lost.
@@ -51,14 +54,28 @@ pub(crate) async fn begin(link: &Link, leases: &[Lease]) -> Answer<Vec<Lease>> {
         (&columns.queues as _, Type::TEXT_ARRAY),
         (&columns.numbers as _, Type::INT8_ARRAY),
     ];
-    lost(leases, &link.call("noting that runs begin", Commit::Quick, "begin_runs", &params).await?)
+    lost(
+        leases,
+        &link
+            .call(
+                "noting that runs begin",
+                Commit::Quick,
+                "begin_runs",
+                &params,
+            )
+            .await?,
+    )
 }
 
 fn lost(leases: &[Lease], rows: &[Row]) -> Answer<Vec<Lease>> {
     let lost = |row| {
         let number: i32 = row::get(row, 0)?;
-        let lease = usize::try_from(number - 1).ok().and_then(|at| leases.get(at));
-        lease.cloned().ok_or_else(|| StoreError::corrupt("beating", format!("an answer for lease {number}")))
+        let lease = usize::try_from(number - 1)
+            .ok()
+            .and_then(|at| leases.get(at));
+        lease
+            .cloned()
+            .ok_or_else(|| StoreError::corrupt("beating", format!("an answer for lease {number}")))
     };
     rows.iter().map(lost).collect()
 }

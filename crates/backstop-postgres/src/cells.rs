@@ -10,13 +10,27 @@ use tokio_postgres::types::Type;
 /// The cells of these names, in their order.
 pub(crate) async fn cells(link: &Link, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
     // The server takes no text with a NUL; no cell has such a name, nor an empty one.
-    let asked: Vec<&str> = names.iter().map(|name| if name.contains('\0') { "" } else { name }).collect();
-    let rows = link.call("reading cells", Commit::Durable, "cells", &[(&asked, Type::TEXT_ARRAY)]).await?;
+    let asked: Vec<&str> = names
+        .iter()
+        .map(|name| if name.contains('\0') { "" } else { name })
+        .collect();
+    let rows = link
+        .call(
+            "reading cells",
+            Commit::Durable,
+            "cells",
+            &[(&asked, Type::TEXT_ARRAY)],
+        )
+        .await?;
     let mut cells = vec![None; names.len()];
     for row in &rows {
         let at = at(row)?;
         let name = names.get(at).cloned().unwrap_or_default();
-        let cell = Cell { name, version: row::get(row, 1)?, value: row::get(row, 2)? };
+        let cell = Cell {
+            name,
+            version: row::get(row, 1)?,
+            value: row::get(row, 2)?,
+        };
         *spot(&mut cells, at)? = Some(cell);
     }
     Ok(cells)
@@ -28,19 +42,38 @@ pub(crate) async fn list(link: &Link, query: &CellQuery) -> Answer<Vec<Cell>> {
         return Ok(Vec::new());
     }
     // No name has a NUL: what comes behind one that has is what comes behind the part before it.
-    let after = query.after.as_ref().and_then(|after| after.split('\0').next());
-    let from = after.filter(|after| *after >= query.prefix.as_str()).unwrap_or(&query.prefix);
+    let after = query
+        .after
+        .as_ref()
+        .and_then(|after| after.split('\0').next());
+    let from = after
+        .filter(|after| *after >= query.prefix.as_str())
+        .unwrap_or(&query.prefix);
     let limit = query.limit.clamp(1, CELLS_MAX);
     // One more: the first may be the one they are to come behind.
-    let params = [(&from as _, Type::TEXT), (&row::number(limit + 1) as _, Type::INT4)];
-    let rows = link.call("listing cells", Commit::Durable, "list_cells", &params).await?;
+    let params = [
+        (&from as _, Type::TEXT),
+        (&row::number(limit + 1) as _, Type::INT4),
+    ];
+    let rows = link
+        .call("listing cells", Commit::Durable, "list_cells", &params)
+        .await?;
     let cells: Vec<Cell> = rows.iter().map(cell).collect::<Answer<_>>()?;
-    let behind = cells.into_iter().filter(|cell| Some(cell.name.as_str()) != after);
-    Ok(behind.take_while(|cell| cell.name.starts_with(&query.prefix)).take(limit).collect())
+    let behind = cells
+        .into_iter()
+        .filter(|cell| Some(cell.name.as_str()) != after);
+    Ok(behind
+        .take_while(|cell| cell.name.starts_with(&query.prefix))
+        .take(limit)
+        .collect())
 }
 
 fn cell(row: &Row) -> Answer<Cell> {
-    Ok(Cell { name: row::get(row, 0)?, version: row::get(row, 1)?, value: row::get(row, 2)? })
+    Ok(Cell {
+        name: row::get(row, 0)?,
+        version: row::get(row, 1)?,
+        value: row::get(row, 2)?,
+    })
 }
 
 /// Changes values, each by itself.
@@ -61,7 +94,11 @@ pub(crate) async fn swap(link: &Link, commit: Commit, swaps: Vec<Swap>) -> Answe
         let standing = match version {
             Some(version) => {
                 let name = names.get(at).copied().unwrap_or_default().to_owned();
-                Some(Cell { name, version, value: row::get(row, 2)? })
+                Some(Cell {
+                    name,
+                    version,
+                    value: row::get(row, 2)?,
+                })
             }
             None => None,
         };
@@ -77,7 +114,9 @@ fn at(row: &Row) -> Answer<usize> {
 }
 
 fn spot<T>(answers: &mut [T], at: usize) -> Answer<&mut T> {
-    answers.get_mut(at).ok_or_else(|| unasked(row::number(at + 1)))
+    answers
+        .get_mut(at)
+        .ok_or_else(|| unasked(row::number(at + 1)))
 }
 
 fn unasked(number: i32) -> StoreError {

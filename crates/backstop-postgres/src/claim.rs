@@ -15,7 +15,11 @@ const SEIZING: &str = "seizing";
 /// Hands out ready jobs; what is left of it, if this claim was made before.
 pub(crate) async fn claim(link: &Link, claim: &Claim, now: Time) -> Answer<Vec<Leased>> {
     let queues: Vec<&str> = claim.wants.iter().map(|want| want.queue.as_str()).collect();
-    let max: Vec<i32> = claim.wants.iter().map(|want| row::number(want.max)).collect();
+    let max: Vec<i32> = claim
+        .wants
+        .iter()
+        .map(|want| row::number(want.max))
+        .collect();
     let params = [
         (&claim.number.as_i64() as _, Type::INT8),
         (&claim.worker.as_str() as _, Type::TEXT),
@@ -23,10 +27,18 @@ pub(crate) async fn claim(link: &Link, claim: &Claim, now: Time) -> Answer<Vec<L
         (&queues as _, Type::TEXT_ARRAY),
         (&max as _, Type::INT4_ARRAY),
         (&now.as_micros() as _, Type::INT8),
-        (&i64::try_from(CLAIM_BYTES_MAX).unwrap_or(i64::MAX) as _, Type::INT8),
+        (
+            &i64::try_from(CLAIM_BYTES_MAX).unwrap_or(i64::MAX) as _,
+            Type::INT8,
+        ),
     ];
-    let rows = link.call("claiming", Commit::Quick, "claim", &params).await?;
-    Ok(in_order(&rows, claim.number)?.into_iter().map(|held| held.run).collect())
+    let rows = link
+        .call("claiming", Commit::Quick, "claim", &params)
+        .await?;
+    Ok(in_order(&rows, claim.number)?
+        .into_iter()
+        .map(|held| held.run)
+        .collect())
 }
 
 /// Takes over jobs of expired claims.
@@ -49,7 +61,9 @@ pub(crate) async fn seize(
         (&row::number(SEIZE_EMPTIED_MAX) as _, Type::INT4),
     ];
     let rows = link.call(SEIZING, commit, "seize", &params).await?;
-    let (left, rows) = rows.split_last().ok_or_else(|| StoreError::corrupt(SEIZING, "no last row"))?;
+    let (left, rows) = rows
+        .split_last()
+        .ok_or_else(|| StoreError::corrupt(SEIZING, "no last row"))?;
     let (more, passed): (bool, bool) = (row::get(left, 15)?, row::get(left, 16)?);
     // A lease that was passed over is locked by somebody who may give up: then it is still the first.
     if !more && !passed {
@@ -57,13 +71,23 @@ pub(crate) async fn seize(
     }
     let mut held = in_order(rows, seize.number)?;
     held.sort_by(|one, other| one.place.cmp(&other.place));
-    Ok(Seizure { runs: held.into_iter().filter_map(seized).collect(), more })
+    Ok(Seizure {
+        runs: held.into_iter().filter_map(seized).collect(),
+        more,
+    })
 }
 
 fn seized(held: Held) -> Option<Seized> {
     let (worker, number) = held.vanished?;
-    let lease = Lease { number, ..held.run.lease.clone() };
-    Some(Seized { run: held.run, vanished: Vanished { worker, lease }, begun: held.begun })
+    let lease = Lease {
+        number,
+        ..held.run.lease.clone()
+    };
+    Some(Seized {
+        run: held.run,
+        vanished: Vanished { worker, lease },
+        begun: held.begun,
+    })
 }
 
 fn in_order(rows: &[Row], number: LeaseNumber) -> Answer<Vec<Held>> {

@@ -17,17 +17,40 @@ pub(crate) async fn bury(link: &Link, commit: Commit, burials: &[Burial]) -> Ans
             burials.iter().map($of).collect::<Vec<_>>()
         };
     }
-    let holds = column!(|burial| burial.job.unique.as_ref().map(|unique| unique.hold(burial.inserted_at)));
-    let states: Vec<Option<i16>> =
-        holds.iter().map(|hold| hold.map(|hold| hold.states.bits().into())).collect();
-    let untils: Vec<Option<i64>> =
-        holds.iter().map(|hold| hold.and_then(|hold| hold.until).map(Time::as_micros)).collect();
+    let holds = column!(|burial| burial
+        .job
+        .unique
+        .as_ref()
+        .map(|unique| unique.hold(burial.inserted_at)));
+    let states: Vec<Option<i16>> = holds
+        .iter()
+        .map(|hold| hold.map(|hold| hold.states.bits().into()))
+        .collect();
+    let untils: Vec<Option<i64>> = holds
+        .iter()
+        .map(|hold| hold.and_then(|hold| hold.until).map(Time::as_micros))
+        .collect();
     let params = [
-        (&column!(|burial| burial.job.queue.as_str()) as _, Type::TEXT_ARRAY),
-        (&column!(|burial| row::uuid(burial.job.id)) as _, Type::UUID_ARRAY),
-        (&column!(|burial| i16::from(burial.job.priority.level())) as _, Type::INT2_ARRAY),
-        (&column!(|burial| burial.job.kind.as_str()) as _, Type::TEXT_ARRAY),
-        (&column!(|burial| burial.job.payload.as_bytes()) as _, Type::BYTEA_ARRAY),
+        (
+            &column!(|burial| burial.job.queue.as_str()) as _,
+            Type::TEXT_ARRAY,
+        ),
+        (
+            &column!(|burial| row::uuid(burial.job.id)) as _,
+            Type::UUID_ARRAY,
+        ),
+        (
+            &column!(|burial| i16::from(burial.job.priority.level())) as _,
+            Type::INT2_ARRAY,
+        ),
+        (
+            &column!(|burial| burial.job.kind.as_str()) as _,
+            Type::TEXT_ARRAY,
+        ),
+        (
+            &column!(|burial| burial.job.payload.as_bytes()) as _,
+            Type::BYTEA_ARRAY,
+        ),
         (
             &column!(|burial| burial.job.run_at.unwrap_or(burial.inserted_at).as_micros()) as _,
             Type::INT8_ARRAY,
@@ -39,18 +62,46 @@ pub(crate) async fn bury(link: &Link, commit: Commit, burials: &[Burial]) -> Ans
         (&states as _, Type::INT2_ARRAY),
         (&untils as _, Type::INT8_ARRAY),
         (&column!(terms) as _, Type::BYTEA_ARRAY),
-        (&column!(|burial| burial.attempts.cast_signed()) as _, Type::INT4_ARRAY),
-        (&column!(|burial| burial.lost_leases.cast_signed()) as _, Type::INT4_ARRAY),
-        (&column!(|burial| burial.requeues.cast_signed()) as _, Type::INT4_ARRAY),
-        (&column!(|burial| burial.inserted_at.as_micros()) as _, Type::INT8_ARRAY),
-        (&column!(|burial| burial.finished_at.as_micros()) as _, Type::INT8_ARRAY),
-        (&column!(|burial| burial.reason.as_str()) as _, Type::TEXT_ARRAY),
-        (&column!(|burial| burial.history.as_bytes()) as _, Type::BYTEA_ARRAY),
-        (&column!(|burial| burial.fingerprint().as_i64()) as _, Type::INT8_ARRAY),
+        (
+            &column!(|burial| burial.attempts.cast_signed()) as _,
+            Type::INT4_ARRAY,
+        ),
+        (
+            &column!(|burial| burial.lost_leases.cast_signed()) as _,
+            Type::INT4_ARRAY,
+        ),
+        (
+            &column!(|burial| burial.requeues.cast_signed()) as _,
+            Type::INT4_ARRAY,
+        ),
+        (
+            &column!(|burial| burial.inserted_at.as_micros()) as _,
+            Type::INT8_ARRAY,
+        ),
+        (
+            &column!(|burial| burial.finished_at.as_micros()) as _,
+            Type::INT8_ARRAY,
+        ),
+        (
+            &column!(|burial| burial.reason.as_str()) as _,
+            Type::TEXT_ARRAY,
+        ),
+        (
+            &column!(|burial| burial.history.as_bytes()) as _,
+            Type::BYTEA_ARRAY,
+        ),
+        (
+            &column!(|burial| burial.fingerprint().as_i64()) as _,
+            Type::INT8_ARRAY,
+        ),
     ];
     let mut answers = vec![Enqueued::Inserted; burials.len()];
     for row in &link.call("burying", commit, "bury", &params).await? {
-        put(&mut answers, row::get(row, 0)?, refused(None, row::get(row, 1)?, row::get(row, 2)?))?;
+        put(
+            &mut answers,
+            row::get(row, 0)?,
+            refused(None, row::get(row, 1)?, row::get(row, 2)?),
+        )?;
     }
     Ok(answers)
 }
@@ -62,10 +113,20 @@ fn terms(burial: &Burial) -> Option<Vec<u8>> {
 /// Groups of deaths, the largest first.
 pub(crate) async fn groups(link: &Link, query: &GroupQuery) -> Answer<Vec<Group>> {
     let params = [
-        (&query.queue.as_ref().map(QueueName::as_str) as _, Type::TEXT),
-        (&row::number(query.limit.clamp(1, GROUPS_MAX)) as _, Type::INT4),
+        (
+            &query.queue.as_ref().map(QueueName::as_str) as _,
+            Type::TEXT,
+        ),
+        (
+            &row::number(query.limit.clamp(1, GROUPS_MAX)) as _,
+            Type::INT4,
+        ),
     ];
-    link.call("grouping dead letters", Commit::Durable, "groups", &params).await?.iter().map(group).collect()
+    link.call("grouping dead letters", Commit::Durable, "groups", &params)
+        .await?
+        .iter()
+        .map(group)
+        .collect()
 }
 
 fn group(row: &Row) -> Answer<Group> {
@@ -92,7 +153,10 @@ mod tests {
     #[test]
     fn what_the_sql_repeats_of_the_core_is_the_same() {
         let bounds = include_str!("sql/bounds.sql");
-        check(bounds, &format!(":= {};", Fingerprint::of_overflow().as_i64()));
+        check(
+            bounds,
+            &format!(":= {};", Fingerprint::of_overflow().as_i64()),
+        );
         check(bounds, &format!("'{}' THEN 5", Overflow::DeadLetterOldest));
         check(bounds, &format!("'{}' THEN 6", Overflow::DropOldest));
         let tables = include_str!("sql/schema.sql");

@@ -39,14 +39,27 @@ pub async fn enqueue_in(
 ) -> Answer<Vec<Enqueued>> {
     check_enqueue(jobs)?;
     if schema.contains(['"', '\0']) {
-        return Err(StoreError::misuse(DOING, format!("{schema:?} is not the name of a schema")));
+        return Err(StoreError::misuse(
+            DOING,
+            format!("{schema:?} is not the name of a schema"),
+        ));
     }
-    let batch = Batch { careful: true, ..Batch::of(jobs.iter().map(|job| (job, now))) };
+    let batch = Batch {
+        careful: true,
+        ..Batch::of(jobs.iter().map(|job| (job, now)))
+    };
     // Without the range of the ids: it is for transactions that end at once.
     let params = &batch.params()[..PARAMS_ALWAYS];
-    let sql = statement(&format!("\"{schema}\""), Commit::Durable, FUNCTION, params.len());
+    let sql = statement(
+        &format!("\"{schema}\""),
+        Commit::Durable,
+        FUNCTION,
+        params.len(),
+    );
     let rows = transaction.query_typed(&sql, params).await;
-    Ok(batch.taken(&rows.map_err(|error| store_error(DOING, &error))?)?.answers)
+    Ok(batch
+        .taken(&rows.map_err(|error| store_error(DOING, &error))?)?
+        .answers)
 }
 
 /// What became of new jobs.
@@ -63,8 +76,13 @@ pub(crate) async fn enqueue<'a>(
     max_queues: usize,
     jobs: impl Iterator<Item = (&'a NewJob, Time)>,
 ) -> Result<Taken, Failure> {
-    let batch = Batch { max_queues: row::number(max_queues), ..Batch::of(jobs) };
-    let rows = link.try_call(DOING, commit, FUNCTION, &batch.params()).await?;
+    let batch = Batch {
+        max_queues: row::number(max_queues),
+        ..Batch::of(jobs)
+    };
+    let rows = link
+        .try_call(DOING, commit, FUNCTION, &batch.params())
+        .await?;
     batch.taken(&rows).map_err(Failure::Lasting)
 }
 
@@ -127,10 +145,18 @@ impl<'a> Batch<'a> {
         self.kinds.push(job.kind.as_str());
         self.payloads.push(job.payload.as_bytes());
         self.run_ats.0.push(job.run_at.map(Time::as_micros));
-        self.keys.0.push(job.unique.as_ref().map(|unique| unique.key.as_str()));
-        self.key_states.0.push(hold.map(|hold| hold.states.bits().into()));
-        self.key_untils.0.push(hold.and_then(|hold| hold.until).map(Time::as_micros));
-        self.retries.0.push(Terms::of(job).as_bytes().map(<[u8]>::to_vec));
+        self.keys
+            .0
+            .push(job.unique.as_ref().map(|unique| unique.key.as_str()));
+        self.key_states
+            .0
+            .push(hold.map(|hold| hold.states.bits().into()));
+        self.key_untils
+            .0
+            .push(hold.and_then(|hold| hold.until).map(Time::as_micros));
+        self.retries
+            .0
+            .push(Terms::of(job).as_bytes().map(<[u8]>::to_vec));
     }
 
     fn params(&self) -> [Param<'_>; PARAMS_ALWAYS + 3] {
@@ -157,7 +183,10 @@ impl<'a> Batch<'a> {
 
     /// The answers for all jobs from those for the few that were not taken in.
     fn taken(&self, rows: &[Row]) -> Answer<Taken> {
-        let mut taken = Taken { answers: vec![Enqueued::Inserted; self.ids.len()], bounded: Vec::new() };
+        let mut taken = Taken {
+            answers: vec![Enqueued::Inserted; self.ids.len()],
+            bounded: Vec::new(),
+        };
         for row in rows {
             let at: i32 = row::get(row, 0)?;
             if at > 0 {
@@ -167,8 +196,12 @@ impl<'a> Batch<'a> {
                     refused(row::get(row, 1)?, row::get(row, 2)?, row::get(row, 3)?),
                 )?;
             } else {
-                let name = usize::try_from(-at - 1).ok().and_then(|at| self.queues.get(at));
-                taken.bounded.extend(name.and_then(|name| QueueName::new(name).ok()));
+                let name = usize::try_from(-at - 1)
+                    .ok()
+                    .and_then(|at| self.queues.get(at));
+                taken
+                    .bounded
+                    .extend(name.and_then(|name| QueueName::new(name).ok()));
             }
         }
         Ok(taken)
@@ -190,8 +223,16 @@ where
     T: fmt::Debug,
     Vec<Option<T>>: ToSql,
 {
-    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        if self.0.iter().all(Option::is_none) { Ok(IsNull::Yes) } else { self.0.to_sql(ty, out) }
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        if self.0.iter().all(Option::is_none) {
+            Ok(IsNull::Yes)
+        } else {
+            self.0.to_sql(ty, out)
+        }
     }
 
     fn accepts(ty: &Type) -> bool {
@@ -227,7 +268,9 @@ pub(crate) fn refused(holder: Option<Uuid>, is_full: bool, is_conflict: bool) ->
 
 /// Notes what became of the job of a number from 1 on.
 pub(crate) fn put(answers: &mut [Enqueued], at: i32, became: Enqueued) -> Answer<()> {
-    let answer = usize::try_from(at - 1).ok().and_then(|at| answers.get_mut(at));
+    let answer = usize::try_from(at - 1)
+        .ok()
+        .and_then(|at| answers.get_mut(at));
     *answer.ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for job {at}")))? = became;
     Ok(())
 }

@@ -11,33 +11,41 @@ pub(crate) const TOO_MANY_QUEUES: &str = "BS003";
 
 /// The port's word for an error met while `doing`.
 pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
-    let Some(said) = error.as_db_error() else { return unreachable(doing, error) };
+    let Some(said) = error.as_db_error() else {
+        return unreachable(doing, error);
+    };
     let cause = format!("{} ({})", said.message(), said.code().code());
     match said.code() {
         _ if is_outdated(error) => StoreError::unavailable(doing, cause),
-        code if code.code() == TOO_MANY_QUEUES => {
-            StoreError::TooManyQueues { cause: said.message().to_owned() }
-        }
+        code if code.code() == TOO_MANY_QUEUES => StoreError::TooManyQueues {
+            cause: said.message().to_owned(),
+        },
         &SqlState::INSUFFICIENT_PRIVILEGE => {
             let cause = cause.replacen("permission denied for ", "not allowed: ", 1);
             let advice = "grant the role what the documentation lists, or use one that may";
             StoreError::misuse(doing, format!("{cause}; {advice}"))
         }
-        &SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_FUNCTION | &SqlState::INVALID_SCHEMA_NAME => {
-            StoreError::misuse(doing, format!("{cause}; run `backstop migrate` on this address"))
-        }
-        &SqlState::DISK_FULL => {
-            StoreError::unavailable(doing, format!("{cause}; free some space on the server's disk"))
-        }
-        &SqlState::READ_ONLY_SQL_TRANSACTION => {
-            StoreError::unavailable(doing, format!("{cause}; this server is a standby or was set read-only"))
-        }
+        &SqlState::UNDEFINED_TABLE
+        | &SqlState::UNDEFINED_FUNCTION
+        | &SqlState::INVALID_SCHEMA_NAME => StoreError::misuse(
+            doing,
+            format!("{cause}; run `backstop migrate` on this address"),
+        ),
+        &SqlState::DISK_FULL => StoreError::unavailable(
+            doing,
+            format!("{cause}; free some space on the server's disk"),
+        ),
+        &SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::unavailable(
+            doing,
+            format!("{cause}; this server is a standby or was set read-only"),
+        ),
         code => match &code.code()[..2] {
             // Connections, resources, intervention of an operator, conflicts of transactions and what they wait for.
             "08" | "40" | "53" | "55" | "57" | "58" => StoreError::unavailable(doing, cause),
-            "28" | "3D" => {
-                StoreError::unavailable(doing, format!("{cause}; check user, password and database"))
-            }
+            "28" | "3D" => StoreError::unavailable(
+                doing,
+                format!("{cause}; check user, password and database"),
+            ),
             "0A" | "22" | "54" => StoreError::misuse(doing, cause),
             _ => StoreError::corrupt(doing, cause),
         },
@@ -85,7 +93,10 @@ pub(crate) fn is_outdated(error: &Error) -> bool {
 
 /// Whether the session has other prepared statements than its connection has made: a pooler changes sessions, or empties them.
 pub(crate) fn is_unprepared(error: &Error) -> bool {
-    let codes = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
+    let codes = [
+        SqlState::INVALID_SQL_STATEMENT_NAME,
+        SqlState::DUPLICATE_PSTATEMENT,
+    ];
     error.code().is_some_and(|code| codes.contains(code))
 }
 

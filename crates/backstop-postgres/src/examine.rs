@@ -63,7 +63,10 @@ impl Settings {
 /// Looks at everything.
 pub(crate) async fn examine(link: &Link, commit: Commit) -> Answer<Examination> {
     let rows = link.rows(DOING, SETTINGS, &[]).await?;
-    let settings = Settings::read(rows.first().ok_or_else(|| StoreError::corrupt(DOING, "no answer"))?)?;
+    let settings = Settings::read(
+        rows.first()
+            .ok_or_else(|| StoreError::corrupt(DOING, "no answer"))?,
+    )?;
     let mut findings = vec![
         version(&settings),
         fsync(&settings),
@@ -112,7 +115,11 @@ fn promise(settings: &Settings, commit: Commit) -> &'static str {
 }
 
 fn finding(grade: Grade, what: impl Into<String>, advice: Option<&str>) -> Finding {
-    Finding { grade, what: what.into(), advice: advice.map(str::to_owned) }
+    Finding {
+        grade,
+        what: what.into(),
+        advice: advice.map(str::to_owned),
+    }
 }
 
 fn version(settings: &Settings) -> Finding {
@@ -125,17 +132,26 @@ fn version(settings: &Settings) -> Finding {
 }
 
 fn fsync(settings: &Settings) -> Finding {
-    switched("fsync", &settings.fsync, "a crash of the server can lose or damage everything; set it on")
+    switched(
+        "fsync",
+        &settings.fsync,
+        "a crash of the server can lose or damage everything; set it on",
+    )
 }
 
 fn full_page_writes(settings: &Settings) -> Finding {
-    let advice = "a power cut can damage tables; set it on unless the file system writes whole pages";
+    let advice =
+        "a power cut can damage tables; set it on unless the file system writes whole pages";
     switched("full_page_writes", &settings.full_page_writes, advice)
 }
 
 fn switched(name: &str, value: &str, advice: &str) -> Finding {
     let what = format!("{name} = {value}");
-    if value == "on" { finding(Grade::Good, what, None) } else { finding(Grade::Bad, what, Some(advice)) }
+    if value == "on" {
+        finding(Grade::Good, what, None)
+    } else {
+        finding(Grade::Bad, what, Some(advice))
+    }
 }
 
 fn synchronous_commit(settings: &Settings, commit: Commit) -> Finding {
@@ -190,11 +206,15 @@ fn snapshot(settings: &Settings) -> Finding {
                 "until it ends nothing that was deleted since can be cleaned up; find it in pg_stat_activity (xact_start)",
             ),
         ),
-        _ if settings.sees_others => finding(Grade::Good, "no transaction has been open for long", None),
+        _ if settings.sees_others => {
+            finding(Grade::Good, "no transaction has been open for long", None)
+        }
         _ => finding(
             Grade::Good,
             "no transaction of this role has been open for long",
-            Some("it may not see those of others; look as a role that may: GRANT pg_read_all_stats TO …"),
+            Some(
+                "it may not see those of others; look as a role that may: GRANT pg_read_all_stats TO …",
+            ),
         ),
     }
 }
@@ -240,13 +260,20 @@ async fn schema(link: &Link) -> Answer<Finding> {
     };
     let version = format!("version {found} of {}", migrate::VERSION);
     if found == 0 {
-        return Ok(finding(Grade::Bad, "there is no schema yet", Some("run `backstop migrate`")));
+        return Ok(finding(
+            Grade::Bad,
+            "there is no schema yet",
+            Some("run `backstop migrate`"),
+        ));
     }
     if found != migrate::VERSION {
         return Ok(finding(Grade::Bad, version, Some("run `backstop migrate`")));
     }
     let rows = link.call(DOING, Commit::Durable, "drift", &[]).await?;
-    let drifted: Vec<String> = rows.iter().map(|row| row::get(row, 0)).collect::<Answer<_>>()?;
+    let drifted: Vec<String> = rows
+        .iter()
+        .map(|row| row::get(row, 0))
+        .collect::<Answer<_>>()?;
     if drifted.is_empty() {
         return Ok(finding(Grade::Good, version, None));
     }

@@ -70,10 +70,19 @@ pub(crate) struct Floors(Mutex<HashMap<Of, Seen>>);
 impl Floors {
     /// How to look for something now.
     pub(crate) fn look(&self, of: &Of, now: Time) -> Look {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(of).copied();
+        let seen = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(of)
+            .copied();
         // A clock that was set back is no reason to look at less.
-        let seen = seen.filter(|seen| now >= seen.last_at && now.since(seen.full_at) < of.full_every());
-        Look { from: seen.map(|seen| seen.to.before(BEHIND)), at: now }
+        let seen =
+            seen.filter(|seen| now >= seen.last_at && now.since(seen.full_at) < of.full_every());
+        Look {
+            from: seen.map(|seen| seen.to.before(BEHIND)),
+            at: now,
+        }
     }
 
     /// A look left nothing up to then.
@@ -82,15 +91,29 @@ impl Floors {
         if all.len() >= REMEMBERED_MAX {
             all.clear();
         }
-        let full_at = if look.from.is_none() { Some(look.at) } else { all.get(&of).map(|seen| seen.full_at) };
+        let full_at = if look.from.is_none() {
+            Some(look.at)
+        } else {
+            all.get(&of).map(|seen| seen.full_at)
+        };
         if let Some(full_at) = full_at {
-            all.insert(of, Seen { to, last_at: look.at, full_at });
+            all.insert(
+                of,
+                Seen {
+                    to,
+                    last_at: look.at,
+                    full_at,
+                },
+            );
         }
     }
 
     /// Something came in that may be older than what is remembered.
     pub(crate) fn forget(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 }
 

@@ -24,14 +24,21 @@ impl Found {
     /// A job from the columns of `jobs_by_id`.
     pub(crate) fn read(row: &Row) -> Answer<Self> {
         let id = row::job_id(get(row, 0)?);
-        let mut columns = Columns { row, faults: Vec::new() };
+        let mut columns = Columns {
+            row,
+            faults: Vec::new(),
+        };
         let queue = columns.queue()?;
         let job = match queue.clone() {
             Some(queue) => Some(columns.job(id, queue)?),
             None => None,
         };
         let why = columns.faults.join("; ");
-        let damaged = (!why.is_empty()).then_some(Damaged { id: Some(id), queue, why });
+        let damaged = (!why.is_empty()).then_some(Damaged {
+            id: Some(id),
+            queue,
+            why,
+        });
         Ok(Self { job, damaged })
     }
 }
@@ -78,7 +85,11 @@ impl Columns<'_> {
         let until = get::<Option<i64>>(self.row, 17)?.map(Time::from_micros);
         let since = get::<Option<i64>>(self.row, 18)?.map(Time::from_micros);
         let held = worker.zip(since).zip(until);
-        Ok(held.map(|((worker, since), until)| Claimant { worker, since, until }))
+        Ok(held.map(|((worker, since), until)| Claimant {
+            worker,
+            since,
+            until,
+        }))
     }
 
     fn state(&mut self) -> Answer<State> {
@@ -112,7 +123,9 @@ impl Columns<'_> {
         name: &str,
         read: impl FnOnce(&str) -> Result<T, E>,
     ) -> Answer<Option<T>> {
-        let Some(text) = get::<Option<&str>>(self.row, column)? else { return Ok(None) };
+        let Some(text) = get::<Option<&str>>(self.row, column)? else {
+            return Ok(None);
+        };
         Ok(read(text).map_err(|why| self.fault(name, why)).ok())
     }
 

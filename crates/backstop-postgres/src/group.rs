@@ -53,9 +53,20 @@ impl Group {
         let known = Known::default();
         let slots = Lanes::slots(link.connections());
         let done = Arc::new(done);
-        let way = Way { link, commit, max_queues, known: known.clone(), lanes: lanes.downgrade(), done };
+        let way = Way {
+            link,
+            commit,
+            max_queues,
+            known: known.clone(),
+            lanes: lanes.downgrade(),
+            done,
+        };
         tokio::spawn(lanes::serve(way.clone(), waiting, slots));
-        Self { share: Share::begin(way), lanes, known }
+        Self {
+            share: Share::begin(way),
+            lanes,
+            known,
+        }
     }
 
     /// Whether it takes nothing in any more: its runtime is gone.
@@ -67,12 +78,25 @@ impl Group {
     pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
         let (answer, answered) = oneshot::channel();
         let bytes = jobs.iter().map(|job| job.payload.len()).sum();
-        let waits_for_nobody = self.known.are_open(&jobs) && jobs.iter().all(|job| job.unique.is_none());
-        let call = Call { jobs, bytes, now, answer };
-        let is_taken =
-            if waits_for_nobody { self.share.give(call).await } else { self.lanes.send(call).await.is_ok() };
+        let waits_for_nobody =
+            self.known.are_open(&jobs) && jobs.iter().all(|job| job.unique.is_none());
+        let call = Call {
+            jobs,
+            bytes,
+            now,
+            answer,
+        };
+        let is_taken = if waits_for_nobody {
+            self.share.give(call).await
+        } else {
+            self.lanes.send(call).await.is_ok()
+        };
         let gone = || StoreError::unavailable(DOING, "the store is being closed");
-        if is_taken { answered.await.map_err(|_| gone())? } else { Err(gone()) }
+        if is_taken {
+            answered.await.map_err(|_| gone())?
+        } else {
+            Err(gone())
+        }
     }
 }
 
@@ -101,7 +125,10 @@ impl Way {
     /// Sends calls as one statement. What concerns one of them is answered to its own caller only.
     async fn send(&self, calls: Vec<Call>, place: Place, answered: impl FnOnce()) {
         // A caller that went away may have handed the same jobs in again: harmless, but not worth a statement.
-        let calls: Vec<Call> = calls.into_iter().filter(|call| !call.answer.is_closed()).collect();
+        let calls: Vec<Call> = calls
+            .into_iter()
+            .filter(|call| !call.answer.is_closed())
+            .collect();
         let answer = self.enqueue(all(&calls)).await;
         answered();
         match answer {
@@ -117,7 +144,11 @@ impl Way {
             Err(Failure::Passing(error) | Failure::Lasting(error)) => {
                 let is_everybodys = error.is_transient() || calls.len() == 1;
                 for call in calls {
-                    let own = if is_everybodys { Err(error.clone()) } else { self.enqueue_one(&call).await };
+                    let own = if is_everybodys {
+                        Err(error.clone())
+                    } else {
+                        self.enqueue_one(&call).await
+                    };
                     reply(call, own);
                 }
             }
@@ -129,7 +160,10 @@ impl Way {
         for call in calls {
             self.known.forget(&call.jobs);
             let unsent = match self.lanes.upgrade() {
-                Some(lanes) => lanes.try_send(call).err().map(mpsc::error::TrySendError::into_inner),
+                Some(lanes) => lanes
+                    .try_send(call)
+                    .err()
+                    .map(mpsc::error::TrySendError::into_inner),
                 None => Some(call),
             };
             if let Some(call) = unsent {
@@ -145,14 +179,20 @@ impl Way {
         let alone = stream::iter(calls).map(|call| async move {
             let is_in_vain = is_lone || call.answer.is_closed() || !self.known.are_seen(&call.jobs);
             let is_late = Instant::now() >= deadline;
-            let own = if is_in_vain || is_late { Err(error.clone()) } else { self.enqueue_one(&call).await };
+            let own = if is_in_vain || is_late {
+                Err(error.clone())
+            } else {
+                self.enqueue_one(&call).await
+            };
             reply(call, own);
         });
         alone.buffer_unordered(ALONE_AT_ONCE).collect::<()>().await;
     }
 
     async fn enqueue_one(&self, call: &Call) -> Answer<Vec<Enqueued>> {
-        self.enqueue(all(std::slice::from_ref(call))).await.map_err(Failure::into_error)
+        self.enqueue(all(std::slice::from_ref(call)))
+            .await
+            .map_err(Failure::into_error)
     }
 
     /// Sends jobs as one statement, tells who waits for work, and remembers what it shows of their queues.
@@ -162,8 +202,11 @@ impl Way {
     ) -> Result<Vec<Enqueued>, Failure> {
         let taken = enqueue(&self.link, self.commit, self.max_queues, jobs.clone()).await?;
         // One that took nothing in may not be there.
-        let inserted = jobs.zip(&taken.answers).filter(|(_, answer)| **answer == Enqueued::Inserted);
-        self.known.note(inserted.map(|((job, _), _)| &job.queue), taken.bounded);
+        let inserted = jobs
+            .zip(&taken.answers)
+            .filter(|(_, answer)| **answer == Enqueued::Inserted);
+        self.known
+            .note(inserted.map(|((job, _), _)| &job.queue), taken.bounded);
         if taken.answers.contains(&Enqueued::Inserted) {
             (self.done)();
         }
@@ -177,5 +220,7 @@ fn reply(call: Call, answer: Answer<Vec<Enqueued>>) {
 }
 
 fn all(calls: &[Call]) -> impl Iterator<Item = (&NewJob, Time)> + Clone {
-    calls.iter().flat_map(|call| call.jobs.iter().map(|job| (job, call.now)))
+    calls
+        .iter()
+        .flat_map(|call| call.jobs.iter().map(|job| (job, call.now)))
 }

@@ -38,7 +38,11 @@ pub(crate) struct Bell {
 impl Bell {
     /// A bell nobody has heard yet.
     pub(crate) fn new() -> Self {
-        Self { rings: watch::Sender::new(0), abroad: Arc::new(Notify::new()), begun: std::sync::Once::new() }
+        Self {
+            rings: watch::Sender::new(0),
+            abroad: Arc::new(Notify::new()),
+            begun: std::sync::Once::new(),
+        }
     }
 
     /// Gives a hint to everybody.
@@ -121,7 +125,9 @@ impl Post {
                         wait = WAIT_FIRST;
                     }
                 }
-                Err(error) => tracing::debug!(%error, "no hints from other processes; polling goes on"),
+                Err(error) => {
+                    tracing::debug!(%error, "no hints from other processes; polling goes on")
+                }
             }
             let pause = wait.mul_f64(rand::rng().random_range(0.5..1.0));
             sleep(pause).await;
@@ -145,25 +151,39 @@ impl Post {
         let params = [(&channel as _, Type::TEXT), (&self.me as _, Type::TEXT)];
         loop {
             let rung = timeout(ASK_EVERY, self.abroad.notified());
-            let Some(rung) = self.while_reading(&mut messages, rung).await else { return };
+            let Some(rung) = self.while_reading(&mut messages, rung).await else {
+                return;
+            };
             if self.link.strong_count() == 0 {
                 return;
             }
             if rung.is_err() {
                 let asking = timeout(ANSWER_MAX, client.simple_query(""));
-                let Some(Ok(Ok(_))) = self.while_reading(&mut messages, asking).await else { return };
+                let Some(Ok(Ok(_))) = self.while_reading(&mut messages, asking).await else {
+                    return;
+                };
                 continue;
             }
             let saying = timeout(WAIT_LAST, client.query_typed(NOTIFY, &params));
-            let Some(Ok(Ok(_))) = self.while_reading(&mut messages, saying).await else { return };
-            if self.while_reading(&mut messages, sleep(SILENCE)).await.is_none() {
+            let Some(Ok(Ok(_))) = self.while_reading(&mut messages, saying).await else {
+                return;
+            };
+            if self
+                .while_reading(&mut messages, sleep(SILENCE))
+                .await
+                .is_none()
+            {
                 return;
             }
         }
     }
 
     /// What `work` comes to while the connection moves and others are heard; `None` if the connection ends first.
-    async fn while_reading<T>(&self, messages: &mut Messages, work: impl Future<Output = T>) -> Option<T> {
+    async fn while_reading<T>(
+        &self,
+        messages: &mut Messages,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
         tokio::pin!(work);
         loop {
             tokio::select! {
@@ -184,7 +204,9 @@ impl Post {
         let channel = channel(link.schema());
         drop(link);
         self.abroad.notified().await;
-        let Some(link) = self.link.upgrade() else { return };
+        let Some(link) = self.link.upgrade() else {
+            return;
+        };
         let params = [(&channel as _, Type::TEXT), (&self.me as _, Type::TEXT)];
         if let Err(error) = link.rows("giving a hint", NOTIFY, &params).await {
             tracing::debug!(%error, "a hint to other processes is lost; their polling finds the work");

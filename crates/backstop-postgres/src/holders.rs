@@ -23,13 +23,22 @@ pub(crate) async fn holders(
         (&now.as_micros() as _, Type::INT8),
     ];
     let mut holders = vec![None; keys.len()];
-    for row in &link.call(DOING, Commit::Durable, "holders", &params).await? {
-        let at = usize::try_from(row::get::<i32>(row, 0)?).ok().and_then(|at| at.checked_sub(1));
+    for row in &link
+        .call(DOING, Commit::Durable, "holders", &params)
+        .await?
+    {
+        let at = usize::try_from(row::get::<i32>(row, 0)?)
+            .ok()
+            .and_then(|at| at.checked_sub(1));
         let spot = at.and_then(|at| holders.get_mut(at));
         let state = row::get::<Option<i16>>(row, 2)?.map(row::state);
-        let holder = KeyHolder { job: row::job_id(row::get(row, 1)?), state };
-        *spot.ok_or_else(|| StoreError::corrupt(DOING, "an answer for a key that was not asked about"))? =
-            Some(holder);
+        let holder = KeyHolder {
+            job: row::job_id(row::get(row, 1)?),
+            state,
+        };
+        *spot.ok_or_else(|| {
+            StoreError::corrupt(DOING, "an answer for a key that was not asked about")
+        })? = Some(holder);
     }
     Ok(holders)
 }

@@ -44,10 +44,10 @@ use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
-    Enqueued, Examination, ExpiredLeases, Gate, GroupQuery, Hints, KeyHolder, Migrated, Operator, Page,
-    PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure, Settled, Store, StoreError, Swap,
-    Swapped, WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim,
+    Claimed, Enqueued, Examination, ExpiredLeases, Gate, GroupQuery, Hints, KeyHolder, Migrated,
+    Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure, Settled,
+    Store, StoreError, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
@@ -93,13 +93,24 @@ impl PostgresStore {
         let link = Arc::new(Link::new(address.parse()?)?);
         let floors = Floors::default();
         let (bell, group) = (Arc::new(Bell::new()), Mutex::new(None));
-        Ok(Self { link, bell, group, floors, commit, max_queues: QUEUES_MAX, pruned_to: Mutex::default() })
+        Ok(Self {
+            link,
+            bell,
+            group,
+            floors,
+            commit,
+            max_queues: QUEUES_MAX,
+            pruned_to: Mutex::default(),
+        })
     }
 
     /// With at most so many queues, configured ones aside.
     #[must_use]
     pub fn with_max_queues(self, max: usize) -> Self {
-        Self { max_queues: max, ..self }
+        Self {
+            max_queues: max,
+            ..self
+        }
     }
 
     fn stir(&self) {
@@ -114,7 +125,12 @@ impl PostgresStore {
         }
         let (link, bell) = (Arc::clone(&self.link), Arc::clone(&self.bell));
         let ringing = Arc::clone(&link);
-        let begun = Arc::new(Group::begin(link, self.commit, self.max_queues, move || bell.ring(&ringing)));
+        let begun = Arc::new(Group::begin(
+            link,
+            self.commit,
+            self.max_queues,
+            move || bell.ring(&ringing),
+        ));
         *group = Some(Arc::clone(&begun));
         begun
     }
@@ -133,7 +149,10 @@ pub async fn connect(address: &str) -> Answer<tokio_postgres::Client> {
 impl std::fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("PostgresStore");
-        shown.field("schema", &self.link.schema()).field("commit", &self.commit).finish_non_exhaustive()
+        shown
+            .field("schema", &self.link.schema())
+            .field("commit", &self.commit)
+            .finish_non_exhaustive()
     }
 }
 
@@ -149,7 +168,9 @@ impl Backlog for PostgresStore {
 
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
         check_claim(&claim, now)?;
-        claim::claim(&self.link, &claim, now).await.map(Claimed::whole)
+        claim::claim(&self.link, &claim, now)
+            .await
+            .map(Claimed::whole)
     }
 
     async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
@@ -159,7 +180,11 @@ impl Backlog for PostgresStore {
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
-        let commit = if may_be_undone(&settlements) { Commit::Quick } else { self.commit };
+        let commit = if may_be_undone(&settlements) {
+            Commit::Quick
+        } else {
+            self.commit
+        };
         let settled = settle::settle(&self.link, &settlements, commit, now).await?;
         if settle::stirs(&settlements, now) {
             self.stir();
@@ -197,7 +222,12 @@ impl Operator for PostgresStore {
         list::job(&self.link, id).await
     }
 
-    async fn find(&self, queue: QueueName, ids: Vec<JobId>, _now: Time) -> Answer<Vec<Option<Job>>> {
+    async fn find(
+        &self,
+        queue: QueueName,
+        ids: Vec<JobId>,
+        _now: Time,
+    ) -> Answer<Vec<Option<Job>>> {
         check_ids(&ids)?;
         list::find(&self.link, &queue, &ids).await
     }
@@ -241,7 +271,11 @@ impl Operator for PostgresStore {
         holders::holders(&self.link, &queue, &keys, now).await
     }
 
-    async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<backstop_core::port::Group>> {
+    async fn groups(
+        &self,
+        query: GroupQuery,
+        _now: Time,
+    ) -> Answer<Vec<backstop_core::port::Group>> {
         let _turn = self.link.list_turn("grouping dead letters").await?;
         dead::groups(&self.link, &query).await
     }
@@ -266,9 +300,14 @@ impl Operator for PostgresStore {
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
         // A name is whole, whoever panicked beside it.
-        let pruned_to = || self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let pruned_to = || {
+            self.pruned_to
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
         let after = pruned_to().clone();
-        let (pruned, next) = operate::prune(&self.link, &self.floors, &retention, after, now).await?;
+        let (pruned, next) =
+            operate::prune(&self.link, &self.floors, &retention, after, now).await?;
         *pruned_to() = next;
         Ok(pruned)
     }
@@ -303,9 +342,13 @@ impl Store for PostgresStore {
 
     async fn time(&self) -> Answer<Time> {
         const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-        let rows = self.link.rows("reading the store's clock", NOW, &[]).await?;
-        let row =
-            rows.first().ok_or_else(|| StoreError::corrupt("reading the store's clock", "no answer"))?;
+        let rows = self
+            .link
+            .rows("reading the store's clock", NOW, &[])
+            .await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| StoreError::corrupt("reading the store's clock", "no answer"))?;
         row::get(row, 0).map(Time::from_micros)
     }
 

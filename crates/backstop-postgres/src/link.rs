@@ -5,13 +5,15 @@
 //! brings its types along: one round trip, and nothing of it stays in a session.
 
 use crate::address::{Address, OpenError, Pooler};
-use crate::error::{is_in_the_way, is_outdated, is_passing, is_unprepared, pool_error, store_error};
+use crate::error::{
+    is_in_the_way, is_outdated, is_passing, is_unprepared, pool_error, store_error,
+};
 use crate::silence::{Silence, Trust};
 use crate::tls::connector;
 use backstop_core::port::{Answer, StoreError};
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
-    TimeoutType, Timeouts,
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
+    Runtime, TimeoutType, Timeouts,
 };
 use futures_util::stream::{self, BoxStream, StreamExt};
 use rand::RngExt;
@@ -85,14 +87,26 @@ impl Link {
             // The one used last: the server's process behind it has everything at hand, and the others may sleep.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
-            .timeouts(Timeouts { wait: patience, create: Some(CONNECT_MAX), recycle: patience })
+            .timeouts(Timeouts {
+                wait: patience,
+                create: Some(CONNECT_MAX),
+                recycle: patience,
+            })
             .pre_recycle(sign_of_life(Arc::clone(&silence)))
             .build()
             .map_err(|error| OpenError::Address(error.to_string()))?;
         let quoted_schema = format!("\"{}\"", address.schema);
         let prepares = AtomicBool::new(address.pooler == Pooler::None);
         let lists = Semaphore::new((address.connections / 2).max(1));
-        Ok(Self { pool, address, tls, quoted_schema, prepares, silence, lists })
+        Ok(Self {
+            pool,
+            address,
+            tls,
+            quoted_schema,
+            prepares,
+            silence,
+            lists,
+        })
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -122,7 +136,9 @@ impl Link {
         function: &str,
         params: &[Param<'_>],
     ) -> Answer<Vec<Row>> {
-        self.try_call(doing, commit, function, params).await.map_err(Failure::into_error)
+        self.try_call(doing, commit, function, params)
+            .await
+            .map_err(Failure::into_error)
     }
 
     /// The same, for those who can do something about what is in the way.
@@ -144,7 +160,9 @@ impl Link {
         sql: &str,
         params: &[Param<'_>],
     ) -> Answer<Vec<Row>> {
-        self.run(doing, sql, params, Kept::Nowhere).await.map_err(Failure::into_error)
+        self.run(doing, sql, params, Kept::Nowhere)
+            .await
+            .map_err(Failure::into_error)
     }
 
     async fn run(
@@ -184,7 +202,12 @@ impl Link {
         params: &[Param<'_>],
         kept: Kept,
     ) -> Result<Vec<Row>, Failure> {
-        let client = Lent(Some(self.pool.get().await.map_err(|error| Failure::of_pool(doing, &error))?));
+        let client = Lent(Some(
+            self.pool
+                .get()
+                .await
+                .map_err(|error| Failure::of_pool(doing, &error))?,
+        ));
         let rows = match kept {
             Kept::InSession if self.prepares.load(Ordering::Relaxed) => {
                 query_prepared(client.get(), sql, params).await
@@ -197,7 +220,11 @@ impl Link {
             );
         }
         // Whatever the server has answered, it is done with: the connection is as good as before, unless what it keeps is not.
-        if rows.as_ref().err().is_none_or(|error| error.as_db_error().is_some() && !is_outdated(error)) {
+        if rows
+            .as_ref()
+            .err()
+            .is_none_or(|error| error.as_db_error().is_some() && !is_outdated(error))
+        {
             client.give_back();
         }
         rows.map_err(|error| Failure::of(doing, &error))
@@ -205,7 +232,10 @@ impl Link {
 
     /// A connection from the pool, for a few statements that belong together.
     pub(crate) async fn client(&self, doing: &'static str) -> Answer<Object> {
-        self.pool.get().await.map_err(|error| pool_error(doing, &error))
+        self.pool
+            .get()
+            .await
+            .map_err(|error| pool_error(doing, &error))
     }
 
     /// A connection of one's own, and what the server says on it: somebody must read that for the connection to move.
@@ -213,13 +243,22 @@ impl Link {
         let config = &self.address.config;
         let connecting = async {
             match self.tls.clone() {
-                Some(tls) => config.connect(tls).await.map(|(client, wire)| (client, messages(wire))),
-                None => config.connect(NoTls).await.map(|(client, wire)| (client, messages(wire))),
+                Some(tls) => config
+                    .connect(tls)
+                    .await
+                    .map(|(client, wire)| (client, messages(wire))),
+                None => config
+                    .connect(NoTls)
+                    .await
+                    .map(|(client, wire)| (client, messages(wire))),
             }
         };
         match timeout(CONNECT_MAX, connecting).await {
             Ok(connected) => connected.map_err(|error| store_error(doing, &error)),
-            Err(_) => Err(StoreError::unavailable(doing, format!("not connected within {CONNECT_MAX:?}"))),
+            Err(_) => Err(StoreError::unavailable(
+                doing,
+                format!("not connected within {CONNECT_MAX:?}"),
+            )),
         }
     }
 }
@@ -254,7 +293,12 @@ where
 }
 
 /// The text that calls a function.
-pub(crate) fn statement(quoted_schema: &str, commit: Commit, function: &str, params: usize) -> String {
+pub(crate) fn statement(
+    quoted_schema: &str,
+    commit: Commit,
+    function: &str,
+    params: usize,
+) -> String {
     let places: Vec<String> = (1..=params).map(|place| format!("${place}")).collect();
     let call = format!("{quoted_schema}.{function}({})", places.join(", "));
     match commit {
@@ -310,7 +354,9 @@ fn sign_of_life(silence: Arc<Silence>) -> Hook {
             let asked_at = std::time::Instant::now();
             match silence.judge(used_at, asked_at) {
                 Trust::Sound => return Ok(()),
-                Trust::Gone => return Err(HookError::message("it was in use when another fell silent")),
+                Trust::Gone => {
+                    return Err(HookError::message("it was in use when another fell silent"));
+                }
                 Trust::Doubtful => {}
             }
             if let Ok(answered) = timeout(SIGN_MAX, client.simple_query("")).await {

@@ -24,29 +24,49 @@ const QUEUES_AT_ONCE: usize = 1_000;
 
 /// One job, as far as it can be read.
 pub(crate) async fn job(link: &Link, id: JobId) -> Answer<Option<Job>> {
-    Ok(jobs_by_id(link, &[row::uuid(id)]).await?.pop().and_then(readable))
+    Ok(jobs_by_id(link, &[row::uuid(id)])
+        .await?
+        .pop()
+        .and_then(readable))
 }
 
 /// Jobs of a queue, as far as they can be read, in the order of `ids`.
-pub(crate) async fn find(link: &Link, queue: &QueueName, ids: &[JobId]) -> Answer<Vec<Option<Job>>> {
+pub(crate) async fn find(
+    link: &Link,
+    queue: &QueueName,
+    ids: &[JobId],
+) -> Answer<Vec<Option<Job>>> {
     let uuids: Vec<Uuid> = ids.iter().map(|id| row::uuid(*id)).collect();
-    let found = jobs_by_id(link, &uuids).await?.into_iter().filter_map(readable);
-    let found: BTreeMap<JobId, Job> =
-        found.filter(|job| job.queue == *queue).map(|job| (job.id, job)).collect();
+    let found = jobs_by_id(link, &uuids)
+        .await?
+        .into_iter()
+        .filter_map(readable);
+    let found: BTreeMap<JobId, Job> = found
+        .filter(|job| job.queue == *queue)
+        .map(|job| (job.id, job))
+        .collect();
     Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
 }
 
 /// What can be read of a job; what cannot is logged.
 fn readable(found: Found) -> Option<Job> {
     if let Some(Damaged { id, why, .. }) = found.damaged {
-        tracing::warn!(?id, why, "a job's row cannot be read; it can be deleted by its id");
+        tracing::warn!(
+            ?id,
+            why,
+            "a job's row cannot be read; it can be deleted by its id"
+        );
     }
     found.job
 }
 
 async fn jobs_by_id(link: &Link, ids: &[Uuid]) -> Answer<Vec<Found>> {
     let params = [(&ids as _, Type::UUID_ARRAY)];
-    link.call("reading jobs", Commit::Durable, "jobs_by_id", &params).await?.iter().map(Found::read).collect()
+    link.call("reading jobs", Commit::Durable, "jobs_by_id", &params)
+        .await?
+        .iter()
+        .map(Found::read)
+        .collect()
 }
 
 /// A page of jobs, after `after` or from the start.
@@ -72,7 +92,9 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
         // Nothing but dead jobs has one.
         Some(state) if query.filter.fingerprint.is_some() && state != State::Dead => {}
         Some(State::Ready) => walk.ready(link).await?,
-        Some(state @ (State::Done | State::Dead | State::Cancelled)) => walk.finished(link, state).await?,
+        Some(state @ (State::Done | State::Dead | State::Cancelled)) => {
+            walk.finished(link, state).await?
+        }
         _ => walk.single(link).await?,
     }
     read(link, walk).await
@@ -80,11 +102,16 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
 
 /// The jobs that a walk found, as far as the page has room for them.
 async fn read(link: &Link, walk: Walk<'_>) -> Answer<Page> {
-    let mut page = Page { next: walk.next.map(|place| place.to_string()), ..Page::default() };
+    let mut page = Page {
+        next: walk.next.map(|place| place.to_string()),
+        ..Page::default()
+    };
     let ids: Vec<Uuid> = walk.found.iter().map(|(id, _)| *id).collect();
     let most = i64::try_from(PAGE_BYTES_MAX).unwrap_or(i64::MAX);
     let params = [(&ids as _, Type::UUID_ARRAY), (&most as _, Type::INT8)];
-    let rows = link.call(DOING, Commit::Durable, "jobs_within", &params).await?;
+    let rows = link
+        .call(DOING, Commit::Durable, "jobs_within", &params)
+        .await?;
     let (mut bytes, mut last) = (0, None);
     for row in &rows {
         last = Some(row::get::<Uuid>(row, 0)?);
@@ -107,8 +134,12 @@ async fn read(link: &Link, walk: Walk<'_>) -> Answer<Page> {
 /// All queues by name, or the one that is wanted.
 pub(crate) async fn queues(link: &Link, wanted: Option<&QueueName>) -> Answer<Vec<(i32, String)>> {
     let params = [(&wanted.map(QueueName::as_str) as _, Type::TEXT)];
-    let rows = link.call(DOING, Commit::Durable, "queue_ids", &params).await?;
-    rows.iter().map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?))).collect()
+    let rows = link
+        .call(DOING, Commit::Durable, "queue_ids", &params)
+        .await?;
+    rows.iter()
+        .map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?)))
+        .collect()
 }
 
 /// A row of a list: a job, and its place as two numbers.
@@ -148,7 +179,8 @@ impl Walk<'_> {
             return Step::Full;
         }
         self.looked += 1;
-        self.found.extend(seen.fits.then(|| (seen.id, place.clone())));
+        self.found
+            .extend(seen.fits.then(|| (seen.id, place.clone())));
         self.last = Some(place);
         Step::On
     }
@@ -167,14 +199,24 @@ impl Walk<'_> {
         let (queue, kind): (i32, &str) = (row::get(row, 1)?, row::get(row, 2)?);
         let state = row::state(row::get(row, 3)?);
         let fits = self.queue.as_ref().is_none_or(|(id, _)| *id == queue)
-            && filter.kind.as_ref().is_none_or(|wanted| Kind::as_str(wanted) == kind)
+            && filter
+                .kind
+                .as_ref()
+                .is_none_or(|wanted| Kind::as_str(wanted) == kind)
             && filter.state.is_none_or(|wanted| wanted == state);
-        Ok(Seen { id: row::get(row, 0)?, fits, place: (row::get(row, 4)?, row::get(row, 5)?) })
+        Ok(Seen {
+            id: row::get(row, 0)?,
+            fits,
+            place: (row::get(row, 4)?, row::get(row, 5)?),
+        })
     }
 
     /// Waiting jobs by their time, and jobs newest first by arrival.
     async fn single(&mut self, link: &Link) -> Answer<()> {
-        let timed = matches!(self.query.filter.state, Some(State::Scheduled | State::Retrying));
+        let timed = matches!(
+            self.query.filter.state,
+            Some(State::Scheduled | State::Retrying)
+        );
         let running = self.query.filter.state == Some(State::Running);
         let fingerprint = self.query.filter.fingerprint;
         let stride = row::number(STRIDE);
@@ -190,7 +232,11 @@ impl Walk<'_> {
             for row in &rows {
                 let seen = self.seen(row)?;
                 let (at, no) = seen.place;
-                let place = if timed { Place::Timed { at, no } } else { Place::Arrival { no } };
+                let place = if timed {
+                    Place::Timed { at, no }
+                } else {
+                    Place::Arrival { no }
+                };
                 if self.look(&seen, place) == Step::Full {
                     return Ok(());
                 }
@@ -220,7 +266,15 @@ impl Walk<'_> {
                 for row in &rows {
                     let seen = self.seen(row)?;
                     let (level, seq) = seen.place;
-                    if self.look(&seen, Place::Line { queue: name.clone(), level, seq }) == Step::Full {
+                    if self.look(
+                        &seen,
+                        Place::Line {
+                            queue: name.clone(),
+                            level,
+                            seq,
+                        },
+                    ) == Step::Full
+                    {
                         return Ok(());
                     }
                 }
@@ -244,9 +298,16 @@ impl Walk<'_> {
             Some(Place::Line { queue, .. }) => queue.as_str(),
             _ => "",
         };
-        let params = [(&from as _, Type::TEXT), (&row::number(QUEUES_AT_ONCE) as _, Type::INT4)];
-        let rows = link.call(DOING, Commit::Durable, "queues_in_line", &params).await?;
-        rows.iter().map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?))).collect()
+        let params = [
+            (&from as _, Type::TEXT),
+            (&row::number(QUEUES_AT_ONCE) as _, Type::INT4),
+        ];
+        let rows = link
+            .call(DOING, Commit::Durable, "queues_in_line", &params)
+            .await?;
+        rows.iter()
+            .map(|row| Ok((row::get(row, 0)?, row::get(row, 1)?)))
+            .collect()
     }
 
     /// Ended jobs of one queue or of all, newest or oldest first.
@@ -258,8 +319,14 @@ impl Walk<'_> {
                 _ if oldest => (i64::MIN, i64::MIN),
                 _ => (i64::MAX, i64::MAX),
             };
-            let rows =
-                finished(link, self.query, self.queue.as_ref().map(|(id, _)| *id), state, (at, no)).await?;
+            let rows = finished(
+                link,
+                self.query,
+                self.queue.as_ref().map(|(id, _)| *id),
+                state,
+                (at, no),
+            )
+            .await?;
             for row in &rows {
                 let seen = self.seen(row)?;
                 let (at, no) = seen.place;
@@ -275,8 +342,13 @@ impl Walk<'_> {
 }
 
 async fn waiting(link: &Link, at: i64, no: i64, looks: i32) -> Answer<Vec<Row>> {
-    let params = [(&at as _, Type::INT8), (&no as _, Type::INT8), (&looks as _, Type::INT4)];
-    link.call(DOING, Commit::Durable, "list_waiting", &params).await
+    let params = [
+        (&at as _, Type::INT8),
+        (&no as _, Type::INT8),
+        (&looks as _, Type::INT4),
+    ];
+    link.call(DOING, Commit::Durable, "list_waiting", &params)
+        .await
 }
 
 async fn arrivals(
@@ -292,7 +364,8 @@ async fn arrivals(
         (&fingerprint.map(Fingerprint::as_i64) as _, Type::INT8),
         (&looks as _, Type::INT4),
     ];
-    link.call(DOING, Commit::Durable, "list_arrivals", &params).await
+    link.call(DOING, Commit::Durable, "list_arrivals", &params)
+        .await
 }
 
 async fn ready(link: &Link, queue: i32, level: i16, seq: i64, looks: i32) -> Answer<Vec<Row>> {
@@ -302,7 +375,8 @@ async fn ready(link: &Link, queue: i32, level: i16, seq: i64, looks: i32) -> Ans
         (&seq as _, Type::INT8),
         (&looks as _, Type::INT4),
     ];
-    link.call(DOING, Commit::Durable, "list_ready", &params).await
+    link.call(DOING, Commit::Durable, "list_ready", &params)
+        .await
 }
 
 async fn finished(
@@ -315,11 +389,15 @@ async fn finished(
     let params = [
         (&queue as _, Type::INT4),
         (&(state as i16) as _, Type::INT2),
-        (&query.filter.fingerprint.map(Fingerprint::as_i64) as _, Type::INT8),
+        (
+            &query.filter.fingerprint.map(Fingerprint::as_i64) as _,
+            Type::INT8,
+        ),
         (&(query.order == Order::Oldest) as _, Type::BOOL),
         (&at as _, Type::INT8),
         (&no as _, Type::INT8),
         (&row::number(STRIDE) as _, Type::INT4),
     ];
-    link.call(DOING, Commit::Durable, "list_finished", &params).await
+    link.call(DOING, Commit::Durable, "list_finished", &params)
+        .await
 }

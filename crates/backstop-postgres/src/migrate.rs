@@ -116,17 +116,29 @@ async fn mark(link: &Link) -> Answer<SchemaMark> {
                           WHERE a.attrelid = to_regclass($1) AND a.attnum = 1";
     let table = format!("\"{}\".version", link.schema());
     let columns = link.rows(DOING, COLUMN, &[(&table, Type::TEXT)]).await?;
-    match columns.first().map(|row| row::get::<&str>(row, 0)).transpose()? {
+    match columns
+        .first()
+        .map(|row| row::get::<&str>(row, 0))
+        .transpose()?
+    {
         None => return Ok(SchemaMark::Missing),
         Some(FORMER_COLUMN) => return Ok(SchemaMark::PreRelease),
         Some(_) => {}
     }
-    let rows = link.rows(DOING, &format!("SELECT schema_version FROM {table}"), &[]).await?;
-    let version = rows.first().map(|row| row::get::<i32>(row, 0)).transpose()?;
+    let rows = link
+        .rows(DOING, &format!("SELECT schema_version FROM {table}"), &[])
+        .await?;
+    let version = rows
+        .first()
+        .map(|row| row::get::<i32>(row, 0))
+        .transpose()?;
     let version = version.and_then(|version| u32::try_from(version).ok());
-    version
-        .map(SchemaMark::Version)
-        .ok_or_else(|| StoreError::corrupt(DOING, format!("table {table} has no version; restore its row")))
+    version.map(SchemaMark::Version).ok_or_else(|| {
+        StoreError::corrupt(
+            DOING,
+            format!("table {table} has no version; restore its row"),
+        )
+    })
 }
 
 /// The version of the schema; 0 if there is none. Refuses one that this program does not know.
@@ -135,10 +147,19 @@ pub(crate) async fn version(link: &Link) -> Answer<u32> {
 }
 
 async fn check_server(link: &Link) -> Answer<()> {
-    let rows = link.rows(DOING, "SELECT current_setting('server_version_num')::int", &[]).await?;
+    let rows = link
+        .rows(
+            DOING,
+            "SELECT current_setting('server_version_num')::int",
+            &[],
+        )
+        .await?;
     let server: i32 = rows.first().map_or(0, |row| row.get(0));
     if server < SERVER_VERSION_MIN {
-        let cause = format!("this server is PostgreSQL {}; backstop needs 14 or later", server / 10_000);
+        let cause = format!(
+            "this server is PostgreSQL {}; backstop needs 14 or later",
+            server / 10_000
+        );
         return Err(StoreError::misuse(DOING, cause));
     }
     Ok(())
@@ -147,7 +168,11 @@ async fn check_server(link: &Link) -> Answer<()> {
 /// The text of a transaction that takes a step. It holds the lock to its end: a second one waits, and
 /// then finds the step taken.
 fn transaction_of(step: &str, is_first: bool, to: u32, schema: &str) -> String {
-    let check = if is_first { first_check(schema) } else { later_check(to, schema) };
+    let check = if is_first {
+        first_check(schema)
+    } else {
+        later_check(to, schema)
+    };
     let mark = if is_first {
         format!("INSERT INTO version (schema_version) VALUES ({to})")
     } else {

@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 /// A column.
 pub(crate) fn get<'r, T: FromSql<'r>>(row: &'r Row, column: usize) -> Answer<T> {
-    row.try_get(column).map_err(|error| StoreError::corrupt("reading a row", error))
+    row.try_get(column)
+        .map_err(|error| StoreError::corrupt("reading a row", error))
 }
 
 /// An id as the driver takes it.
@@ -32,7 +33,10 @@ pub(crate) fn number(of: usize) -> i32 {
 
 /// The state of a number, if it is one.
 pub(crate) fn known_state(code: i16) -> Option<State> {
-    usize::try_from(code).ok().and_then(|code| State::ALL.get(code)).copied()
+    usize::try_from(code)
+        .ok()
+        .and_then(|code| State::ALL.get(code))
+        .copied()
 }
 
 /// The state of a number. One that nobody writes is damage; dead is where a person looks.
@@ -50,7 +54,10 @@ fn time(row: &Row, column: usize) -> Answer<Time> {
 
 fn priority(row: &Row, column: usize) -> Answer<Priority> {
     let level: i16 = get(row, column)?;
-    Ok(u8::try_from(level).ok().and_then(Priority::from_level).unwrap_or_default())
+    Ok(u8::try_from(level)
+        .ok()
+        .and_then(Priority::from_level)
+        .unwrap_or_default())
 }
 
 fn queue(row: &Row, column: usize) -> Answer<QueueName> {
@@ -69,7 +76,11 @@ pub(crate) struct Held {
 pub(crate) fn held(row: &Row, number: LeaseNumber) -> Answer<Held> {
     let (queue, level, seq) = (queue(row, 0)?, get(row, 1)?, get(row, 2)?);
     let run = Leased {
-        lease: Lease { queue: queue.clone(), job: job_id(get(row, 3)?), number },
+        lease: Lease {
+            queue: queue.clone(),
+            job: job_id(get(row, 3)?),
+            number,
+        },
         kind: Kind::new(get(row, 4)?).unwrap_or_default(),
         payload: Payload::stored(get::<Vec<u8>>(row, 5)?),
         priority: priority(row, 1)?,
@@ -83,5 +94,10 @@ pub(crate) fn held(row: &Row, number: LeaseNumber) -> Answer<Held> {
     let worker: Option<&str> = get(row, 12)?;
     let lost = get::<Option<i64>>(row, 13)?.map(LeaseNumber::from_i64);
     let vanished = worker.map(WorkerName::new).zip(lost);
-    Ok(Held { place: (queue, level, seq), run, vanished, begun: get(row, 14)? })
+    Ok(Held {
+        place: (queue, level, seq),
+        run,
+        vanished,
+        begun: get(row, 14)?,
+    })
 }

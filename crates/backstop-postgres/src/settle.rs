@@ -27,7 +27,10 @@ pub(crate) async fn settle(
     // it wait too: deaths take what room there is in their order.
     while !waiting.is_empty() {
         let mut jobs = HashSet::new();
-        let first = waiting.iter().take_while(|at| jobs.insert(settlements[**at].lease.job)).count();
+        let first = waiting
+            .iter()
+            .take_while(|at| jobs.insert(settlements[**at].lease.job))
+            .count();
         let later = waiting.split_off(first);
         settle_once(link, settlements, &waiting, commit, now, &mut answers).await?;
         waiting = later;
@@ -48,10 +51,14 @@ async fn settle_once(
         _ => None,
     };
     let keep = round.iter().find_map(keeps).unwrap_or(Keep::Listed);
-    let mut done = Done { keep: keep == Keep::Listed, ..Done::default() };
+    let mut done = Done {
+        keep: keep == Keep::Listed,
+        ..Done::default()
+    };
     let mut others = Others::default();
-    let (ended_well, otherwise): (Vec<usize>, Vec<usize>) =
-        round.iter().partition(|at| settlements[**at].outcome == Outcome::Done(keep));
+    let (ended_well, otherwise): (Vec<usize>, Vec<usize>) = round
+        .iter()
+        .partition(|at| settlements[**at].outcome == Outcome::Done(keep));
     for at in by_claim(settlements, ended_well) {
         done.push(at, &settlements[at]);
     }
@@ -59,17 +66,31 @@ async fn settle_once(
         others.push(at, &settlements[at], now);
     }
     let mut emptied = Vec::new();
-    for row in link.call(DOING, commit, "settle", &params(&done, &others, &now.as_micros())).await? {
+    for row in link
+        .call(
+            DOING,
+            commit,
+            "settle",
+            &params(&done, &others, &now.as_micros()),
+        )
+        .await?
+    {
         if let Some(lease) = row::get::<Option<i64>>(&row, 2)? {
             emptied.push(lease);
             continue;
         }
         let (run, is_full): (i32, bool) = (row::get(&row, 0)?, row::get(&row, 1)?);
         let of = if run > 0 { &done.at } else { &others.at };
-        let at = usize::try_from(run.unsigned_abs()).ok().and_then(|number| of.get(number.checked_sub(1)?));
+        let at = usize::try_from(run.unsigned_abs())
+            .ok()
+            .and_then(|number| of.get(number.checked_sub(1)?));
         *at.and_then(|at| answers.get_mut(*at))
             .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for run {run}")))? =
-            if is_full { Settled::Full } else { Settled::Stale };
+            if is_full {
+                Settled::Full
+            } else {
+                Settled::Stale
+            };
     }
     close_emptied(link, &emptied).await;
     Ok(())
@@ -91,7 +112,12 @@ async fn close_emptied(link: &Link, leases: &[i64]) {
 
 /// Those of one claim beside each other.
 fn by_claim(settlements: &[Settlement], mut ended: Vec<usize>) -> Vec<usize> {
-    ended.sort_by_key(|at| (settlements[*at].lease.number, settlements[*at].lease.queue.as_str()));
+    ended.sort_by_key(|at| {
+        (
+            settlements[*at].lease.number,
+            settlements[*at].lease.queue.as_str(),
+        )
+    });
     ended
 }
 
@@ -113,7 +139,10 @@ impl<'a> Done<'a> {
         self.at.push(at);
         self.ids.push(row::uuid(settlement.lease.job));
         self.tag = settlement.outcome.tag().into();
-        let (queue, number) = (settlement.lease.queue.as_str(), settlement.lease.number.as_i64());
+        let (queue, number) = (
+            settlement.lease.queue.as_str(),
+            settlement.lease.number.as_i64(),
+        );
         if self.queues.last() != Some(&queue) || self.numbers.last() != Some(&number) {
             self.queues.push(queue);
             self.numbers.push(number);
@@ -160,14 +189,20 @@ impl<'a> Others<'a> {
         self.former.push(transition.place == Place::Former);
         self.run_ats.push(transition.run_at.map(Time::as_micros));
         self.reasons.push(transition.reason.map(Reason::as_str));
-        self.fingerprints.push(transition.fingerprint.map(Fingerprint::as_i64));
+        self.fingerprints
+            .push(transition.fingerprint.map(Fingerprint::as_i64));
         self.rewrite.push(transition.history.is_some());
-        self.histories.push(transition.history.and_then(|history| history.as_bytes()));
+        self.histories
+            .push(transition.history.and_then(|history| history.as_bytes()));
         self.gone.push(transition.gone);
     }
 }
 
-fn params<'p>(done: &'p Done<'_>, others: &'p Others<'_>, now: &'p i64) -> [crate::link::Param<'p>; 22] {
+fn params<'p>(
+    done: &'p Done<'_>,
+    others: &'p Others<'_>,
+    now: &'p i64,
+) -> [crate::link::Param<'p>; 22] {
     [
         (&done.ids, Type::UUID_ARRAY),
         (&done.ends, Type::INT4_ARRAY),

@@ -21,7 +21,10 @@ pub async fn enqueue_in_sqlx(
     now: Time,
 ) -> Answer<Vec<Enqueued>> {
     check_enqueue(jobs)?;
-    let batch = Batch { careful: true, ..Batch::of(jobs.iter().map(|job| (job, now))) };
+    let batch = Batch {
+        careful: true,
+        ..Batch::of(jobs.iter().map(|job| (job, now)))
+    };
     let ids: Vec<String> = batch.ids.iter().map(Uuid::to_string).collect();
     // Ids go as text both ways: sqlx has uuids only with a feature that the rest of a user's program may not want.
     let sql = format!(
@@ -63,10 +66,13 @@ pub async fn enqueue_in_sqlx(
 
 fn sqlx_error(error: &sqlx_core::Error) -> StoreError {
     match error.as_database_error().and_then(DatabaseError::code) {
-        Some(code) if ["42P01", "42883", "3F000"].contains(&&*code) => {
-            StoreError::misuse(DOING, format!("{error}; run `backstop migrate` on this address"))
-        }
-        Some(code) if &*code == TOO_MANY_QUEUES => StoreError::TooManyQueues { cause: error.to_string() },
+        Some(code) if ["42P01", "42883", "3F000"].contains(&&*code) => StoreError::misuse(
+            DOING,
+            format!("{error}; run `backstop migrate` on this address"),
+        ),
+        Some(code) if &*code == TOO_MANY_QUEUES => StoreError::TooManyQueues {
+            cause: error.to_string(),
+        },
         Some(code) if &*code == "42501" => StoreError::misuse(DOING, error),
         _ => StoreError::unavailable(DOING, error),
     }

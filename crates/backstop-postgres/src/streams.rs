@@ -14,14 +14,20 @@ use backstop_core::limits::STREAM_KEYS_MAX;
 use backstop_core::port::backlog::{check_count, check_term};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{
-    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take, Taken,
+    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take,
+    Taken,
 };
 use backstop_core::stream::{Record, StoredKey};
 use backstop_core::{StreamKey, StreamName, Time};
 
 #[async_trait]
 impl Streams for PostgresStore {
-    async fn offer(&self, stream: StreamName, records: Vec<Record>, now: Time) -> Answer<Vec<Offered>> {
+    async fn offer(
+        &self,
+        stream: StreamName,
+        records: Vec<Record>,
+        now: Time,
+    ) -> Answer<Vec<Offered>> {
         check_offer(&records)?;
         let answers = offer::offer(&self.link, self.commit, &stream, &records, now).await?;
         if answers.contains(&Offered::Held) {

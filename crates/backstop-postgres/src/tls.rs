@@ -20,7 +20,8 @@ pub(crate) fn connector(address: &Address) -> Result<Option<MakeRustlsConnect>, 
     };
     // Named, because a process may link several providers, and then has none by default.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| OpenError::Certificates(error.to_string()))?;
     let config = config.with_root_certificates(roots).with_no_client_auth();
     Ok(Some(MakeRustlsConnect::new(config)))
@@ -29,9 +30,13 @@ pub(crate) fn connector(address: &Address) -> Result<Option<MakeRustlsConnect>, 
 fn from_file(file: &Path) -> Result<RootCertStore, OpenError> {
     let wrong = |cause: String| OpenError::Certificates(format!("{}: {cause}", file.display()));
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| wrong(error.to_string()))? {
+    for certificate in
+        CertificateDer::pem_file_iter(file).map_err(|error| wrong(error.to_string()))?
+    {
         let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+        roots
+            .add(certificate)
+            .map_err(|error| wrong(error.to_string()))?;
     }
     if roots.is_empty() {
         return Err(wrong("there is no certificate in it".to_owned()));

@@ -9,8 +9,8 @@ use backstop_core::port::{
 use backstop_core::stream::{Change, Count, Counts};
 use backstop_core::verdict::{Keep, Settlement};
 use backstop_core::{
-    JobId, Kind, LeaseNumber, Leased, NewJob, Outcome, Payload, QueueName, Span, StreamKey, StreamName, Time,
-    WorkerName,
+    JobId, Kind, LeaseNumber, Leased, NewJob, Outcome, Payload, QueueName, Span, StreamKey,
+    StreamName, Time, WorkerName,
 };
 use backstop_redis::RedisStore;
 use backstop_testkit::servers::Redis;
@@ -26,7 +26,10 @@ const FEW: usize = 1_000;
 const MANY: usize = 100_000;
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     runtime.expect("a runtime").block_on(async {
         for append in [Append::EverySecond, Append::Always] {
             measure(append).await;
@@ -37,7 +40,10 @@ fn main() {
 /// Rounds of all measures take turns, so that a noisy neighbour bothers all of them alike.
 async fn measure(append: Append) {
     let what = format!("{append:?}");
-    let server = Redis::start(Settings { append, ..Settings::default() });
+    let server = Redis::start(Settings {
+        append,
+        ..Settings::default()
+    });
     let store = RedisStore::open(&server.fresh_url()).expect("a good address");
     store.migrate().await.expect("the store migrates");
     let mut draws = Draws(1);
@@ -51,8 +57,16 @@ async fn measure(append: Append) {
         many_keys.push(rate(many.pass(&store, &mut draws, JOBS)).await);
     }
     report(&what, "jobs, claim 256 + settle 256", jobs);
-    report(&what, "keys in order, take 1000 + advance 1000, of 1,000", few_keys);
-    report(&what, "keys in order, take 1000 + advance 1000, of 100,000", many_keys);
+    report(
+        &what,
+        "keys in order, take 1000 + advance 1000, of 1,000",
+        few_keys,
+    );
+    report(
+        &what,
+        "keys in order, take 1000 + advance 1000, of 100,000",
+        many_keys,
+    );
 }
 
 async fn rate(work: impl Future<Output = ()>) -> f64 {
@@ -72,7 +86,10 @@ struct Draws(u64);
 
 impl Draws {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.0 ^ (self.0 >> 29)
     }
 
@@ -115,14 +132,23 @@ async fn claim(store: &RedisStore, draw: u64) -> Vec<Leased> {
         number: LeaseNumber::draw(draw),
         worker: WorkerName::new("bench"),
         until: now().after(Span::secs(30)),
-        wants: vec![Want { queue: queue(), max: CLAIM }],
+        wants: vec![Want {
+            queue: queue(),
+            max: CLAIM,
+        }],
     };
     store.claim(claim, now()).await.expect("claimed").runs
 }
 
 async fn settle(store: &RedisStore, runs: Vec<Leased>) {
-    let end = |run: Leased| Settlement { lease: run.lease, outcome: Outcome::Done(Keep::Gone) };
-    store.settle(runs.into_iter().map(end).collect(), now()).await.expect("settled");
+    let end = |run: Leased| Settlement {
+        lease: run.lease,
+        outcome: Outcome::Done(Keep::Gone),
+    };
+    store
+        .settle(runs.into_iter().map(end).collect(), now())
+        .await
+        .expect("settled");
 }
 
 /// A stream whose keys are gone through in order, each with nothing held.
@@ -134,7 +160,10 @@ struct Stream {
 impl Stream {
     fn new(name: &str, count: usize) -> Self {
         let keys = (0..count).map(|n| StreamKey::new(&format!("device-{n}")).expect("a key"));
-        Self { name: StreamName::new(name).expect("a name"), keys: keys.collect() }
+        Self {
+            name: StreamName::new(name).expect("a name"),
+            keys: keys.collect(),
+        }
     }
 
     /// So many keys, one batch after the other, from the first one on again where there are fewer.
@@ -151,7 +180,16 @@ impl Stream {
         let (worker, until) = (WorkerName::new("bench"), now().after(Span::secs(30)));
         let wanted = Wanted::Keys(keys.to_vec());
         store
-            .take(Take { stream: self.name.clone(), number, worker, until, wanted }, now())
+            .take(
+                Take {
+                    stream: self.name.clone(),
+                    number,
+                    worker,
+                    until,
+                    wanted,
+                },
+                now(),
+            )
             .await
             .expect("taken")
     }
@@ -160,7 +198,11 @@ impl Stream {
         let mut counts = Counts::default();
         counts[Count::Handled] = 1;
         let advances = taken.keys.into_iter().map(|stored| Advance {
-            lease: KeyLease { stream: self.name.clone(), key: stored.key, number },
+            lease: KeyLease {
+                stream: self.name.clone(),
+                key: stored.key,
+                number,
+            },
             turn: 1,
             seen: stored.arrived,
             change: Change {
@@ -171,7 +213,10 @@ impl Stream {
             },
             then: Then::Release(None),
         });
-        let answers = store.advance(advances.collect(), now()).await.expect("advanced");
+        let answers = store
+            .advance(advances.collect(), now())
+            .await
+            .expect("advanced");
         assert!(answers.iter().all(|answer| *answer == Advanced::Applied));
     }
 }

@@ -29,7 +29,18 @@ const ROUNDS_MAX: usize = 4;
 /// Does something to jobs.
 pub(crate) async fn amend(base: &Base, amendment: &Amendment, now: Time) -> Answer<Amended> {
     match amendment.sought()? {
-        Sought::Ids(ids) => amend_ids(base, ids, &Deed { amendment, state: None, now }).await,
+        Sought::Ids(ids) => {
+            amend_ids(
+                base,
+                ids,
+                &Deed {
+                    amendment,
+                    state: None,
+                    now,
+                },
+            )
+            .await
+        }
         Sought::Fitting(filter) => amend_fitting(base, &Wanted::of(amendment, filter)?, now).await,
     }
 }
@@ -49,18 +60,27 @@ async fn amend_ids(base: &Base, ids: &[JobId], deed: &Deed<'_>) -> Answer<Amende
     };
     let mut done = vec![Done::Again; ids.len()];
     for _ in 0..ROUNDS_MAX {
-        let open: Vec<usize> = (0..ids.len()).filter(|at| done[*at] == Done::Again).collect();
+        let open: Vec<usize> = (0..ids.len())
+            .filter(|at| done[*at] == Done::Again)
+            .collect();
         if open.is_empty() {
             break;
         }
         let asked: Vec<JobId> = open.iter().map(|at| ids[*at]).collect();
-        for (at, answer) in open.into_iter().zip(amend_anywhere(base, &queues, &asked, deed).await?) {
+        for (at, answer) in open
+            .into_iter()
+            .zip(amend_anywhere(base, &queues, &asked, deed).await?)
+        {
             done[at] = answer;
         }
     }
     let mut amended = Amended::default();
     for (id, done) in ids.iter().zip(done) {
-        note(&mut amended, *id, if done == Done::Again { NOT_FOUND } else { done });
+        note(
+            &mut amended,
+            *id,
+            if done == Done::Again { NOT_FOUND } else { done },
+        );
     }
     base.bell.ring();
     Ok(amended)
@@ -100,7 +120,12 @@ async fn amend_anywhere(
 }
 
 /// Does something to jobs that have been found.
-async fn amend_at(base: &Base, queues: &[QueueName], spots: &[Spot], deed: &Deed<'_>) -> Answer<Vec<Done>> {
+async fn amend_at(
+    base: &Base,
+    queues: &[QueueName],
+    spots: &[Spot],
+    deed: &Deed<'_>,
+) -> Answer<Vec<Done>> {
     match &deed.amendment.action {
         Action::Move(_) => amend_in_order(base, queues, spots, deed).await,
         Action::Retry | Action::Cancel | Action::Delete => {
@@ -135,20 +160,36 @@ async fn amend_side_by_side(
     for Spot { queue, id } in spots {
         by_queue.entry(*queue).or_default().push(*id);
     }
-    let parts = by_queue.iter().map(|(queue, ids)| amend_in(base, &queues[*queue], ids, deed));
+    let parts = by_queue
+        .iter()
+        .map(|(queue, ids)| amend_in(base, &queues[*queue], ids, deed));
     let parts = try_join_all(parts).await?;
-    let mut done: BTreeMap<usize, _> =
-        by_queue.keys().copied().zip(parts.into_iter().map(Vec::into_iter)).collect();
-    let next = |spot: &Spot| done.get_mut(&spot.queue).and_then(Iterator::next).unwrap_or(NOT_FOUND);
+    let mut done: BTreeMap<usize, _> = by_queue
+        .keys()
+        .copied()
+        .zip(parts.into_iter().map(Vec::into_iter))
+        .collect();
+    let next = |spot: &Spot| {
+        done.get_mut(&spot.queue)
+            .and_then(Iterator::next)
+            .unwrap_or(NOT_FOUND)
+    };
     Ok(spots.iter().map(next).collect())
 }
 
 /// Does something to the next jobs that fit.
 async fn amend_fitting(base: &Base, wanted: &Wanted<'_>, now: Time) -> Answer<Amended> {
     let picked = wanted.pick(base).await?;
-    let deed = Deed { amendment: wanted.amendment, state: wanted.filter.state, now };
+    let deed = Deed {
+        amendment: wanted.amendment,
+        state: wanted.filter.state,
+        now,
+    };
     let done = amend_at(base, &picked.queues, &picked.spots, &deed).await?;
-    let mut amended = Amended { next: picked.next, ..Amended::default() };
+    let mut amended = Amended {
+        next: picked.next,
+        ..Amended::default()
+    };
     for (spot, answer) in picked.spots.iter().zip(done) {
         // What no longer fits was not meant: of refusals only those of a key's new holder are told.
         if matches!(answer, Done::Applied)
@@ -188,7 +229,12 @@ fn note(amended: &mut Amended, id: JobId, done: Done) {
 }
 
 /// Does something to jobs of one queue. A move that is found under way is finished first.
-async fn amend_in(base: &Base, queue: &QueueName, ids: &[JobId], deed: &Deed<'_>) -> Answer<Vec<Done>> {
+async fn amend_in(
+    base: &Base,
+    queue: &QueueName,
+    ids: &[JobId],
+    deed: &Deed<'_>,
+) -> Answer<Vec<Done>> {
     let mut done = match &deed.amendment.action {
         Action::Move(to) if to != queue => move_each(base, queue, to, ids, deed).await?,
         _ => amend_each(base, queue, ids, deed).await?,
@@ -197,7 +243,13 @@ async fn amend_in(base: &Base, queue: &QueueName, ids: &[JobId], deed: &Deed<'_>
     if !marked.is_empty() {
         finish(base, DOING, queue, &marked).await?;
         let answers = amend_each(base, queue, &marked, deed).await?;
-        let gone = |answer| if matches!(answer, NOT_FOUND | Done::Marked) { Done::Again } else { answer };
+        let gone = |answer| {
+            if matches!(answer, NOT_FOUND | Done::Marked) {
+                Done::Again
+            } else {
+                answer
+            }
+        };
         replace(&mut done, Done::Marked, answers.into_iter().map(gone));
     }
     let damaged = all_of(&done, ids, Done::Damaged);
@@ -209,7 +261,11 @@ async fn amend_in(base: &Base, queue: &QueueName, ids: &[JobId], deed: &Deed<'_>
 }
 
 fn all_of(done: &[Done], ids: &[JobId], wanted: Done) -> Vec<JobId> {
-    done.iter().zip(ids).filter(|(done, _)| **done == wanted).map(|(_, id)| *id).collect()
+    done.iter()
+        .zip(ids)
+        .filter(|(done, _)| **done == wanted)
+        .map(|(_, id)| *id)
+        .collect()
 }
 
 fn replace(done: &mut [Done], old: Done, new: impl IntoIterator<Item = Done>) {
@@ -219,7 +275,12 @@ fn replace(done: &mut [Done], old: Done, new: impl IntoIterator<Item = Done>) {
 }
 
 /// Of a job that cannot be read nothing is left to be done but to delete it.
-async fn amend_damaged(base: &Base, queue: &QueueName, ids: &[JobId], deed: &Deed<'_>) -> Answer<Vec<Done>> {
+async fn amend_damaged(
+    base: &Base,
+    queue: &QueueName,
+    ids: &[JobId],
+    deed: &Deed<'_>,
+) -> Answer<Vec<Done>> {
     if deed.amendment.action != Action::Delete {
         tracing::warn!(%queue, ?ids, "jobs whose record cannot be read can only be deleted, by their id");
         return Ok(vec![NOT_FOUND; ids.len()]);
@@ -227,12 +288,19 @@ async fn amend_damaged(base: &Base, queue: &QueueName, ids: &[JobId], deed: &Dee
     let found = damage::find(base, DOING, queue, ids).await?;
     let mut done = Vec::with_capacity(ids.len());
     for id in ids {
-        let Some(remains) = found.get(id) else { continue };
-        done.push(match remains.state.map_or(Ok(()), |state| deed.amendment.permits(state)) {
-            Err(refusal) => Done::Refused(refusal),
-            Ok(()) if damage::erase(base, DOING, queue, *id, remains).await? => Done::Applied,
-            Ok(()) => Done::Again,
-        });
+        let Some(remains) = found.get(id) else {
+            continue;
+        };
+        done.push(
+            match remains
+                .state
+                .map_or(Ok(()), |state| deed.amendment.permits(state))
+            {
+                Err(refusal) => Done::Refused(refusal),
+                Ok(()) if damage::erase(base, DOING, queue, *id, remains).await? => Done::Applied,
+                Ok(()) => Done::Again,
+            },
+        );
     }
     Ok(done)
 }
@@ -269,7 +337,12 @@ async fn move_each(
 }
 
 /// Does something to jobs that stay in their queue.
-async fn amend_each(base: &Base, queue: &QueueName, ids: &[JobId], deed: &Deed<'_>) -> Answer<Vec<Done>> {
+async fn amend_each(
+    base: &Base,
+    queue: &QueueName,
+    ids: &[JobId],
+    deed: &Deed<'_>,
+) -> Answer<Vec<Done>> {
     let mut done = Vec::with_capacity(ids.len());
     for slice in ids.chunks(JOBS_AT_ONCE) {
         done.extend(ask(base, head(base, queue, deed), slice).await?);
@@ -282,7 +355,10 @@ async fn ask(base: &Base, mut call: ScriptCall, ids: &[JobId]) -> Answer<Vec<Don
         call.push(id.as_bytes());
     }
     let answer = base.link.run(DOING, &call).await?;
-    let letters = readable(DOING, reply::all_bytes(answer).filter(|letters| letters.len() == ids.len()))?;
+    let letters = readable(
+        DOING,
+        reply::all_bytes(answer).filter(|letters| letters.len() == ids.len()),
+    )?;
     readable(DOING, letters.iter().map(|letter| read(letter)).collect())
 }
 
@@ -303,12 +379,18 @@ fn head(base: &Base, queue: &QueueName, deed: &Deed<'_>) -> ScriptCall {
 
 /// A letter for each state: whether it may be done there, or why not.
 fn verdicts(deed: &Deed<'_>) -> [u8; State::ALL.len()] {
-    State::ALL.map(|state| deed.amendment.permits(state).map_or_else(letter_of, |()| b'A'))
+    State::ALL.map(|state| {
+        deed.amendment
+            .permits(state)
+            .map_or_else(letter_of, |()| b'A')
+    })
 }
 
 /// The state a job must be in to be meant at all.
 fn meant(deed: &Deed<'_>) -> Vec<u8> {
-    deed.state.map(|state| vec![state_letter(state)]).unwrap_or_default()
+    deed.state
+        .map(|state| vec![state_letter(state)])
+        .unwrap_or_default()
 }
 
 /// States that are not the one that was meant stand from here on.

@@ -53,16 +53,24 @@ impl Base {
 
     /// The names of all queues, or of those this process knows where a cluster has lost its registry for now.
     pub(crate) async fn queues_known(&self, doing: &'static str) -> Answer<Vec<QueueName>> {
-        self.registry.read_or_recall(&self.link, &self.keys, doing).await
+        self.registry
+            .read_or_recall(&self.link, &self.keys, doing)
+            .await
     }
 
     /// Makes queues known. Said with every enqueue: a registry that a crash set back would hide a queue.
     pub(crate) async fn register(&self, doing: &'static str, queues: &[&QueueName]) -> Answer<()> {
-        self.registry.enter(&self.link, &self.keys, doing, queues).await
+        self.registry
+            .enter(&self.link, &self.keys, doing, queues)
+            .await
     }
 
     /// One script call on each of these queues, side by side; answers in their order.
-    pub(crate) async fn run_each(&self, doing: &'static str, calls: Vec<ScriptCall>) -> Answer<Vec<Value>> {
+    pub(crate) async fn run_each(
+        &self,
+        doing: &'static str,
+        calls: Vec<ScriptCall>,
+    ) -> Answer<Vec<Value>> {
         self.run_each_within(doing, calls, Patience::Whole).await
     }
 
@@ -73,15 +81,28 @@ impl Base {
         calls: Vec<ScriptCall>,
         patience: Patience,
     ) -> Answer<Vec<Value>> {
-        let runs =
-            calls.into_iter().map(|call| async move { self.link.run_within(doing, &call, patience).await });
-        stream::iter(runs).buffered(QUEUES_AT_ONCE).try_collect().await
+        let runs = calls
+            .into_iter()
+            .map(|call| async move { self.link.run_within(doing, &call, patience).await });
+        stream::iter(runs)
+            .buffered(QUEUES_AT_ONCE)
+            .try_collect()
+            .await
     }
 
     /// One command each, side by side; answers in their order.
-    pub(crate) async fn ask_each(&self, doing: &'static str, commands: Vec<Cmd>) -> Answer<Vec<Value>> {
-        let asks = commands.into_iter().map(|command| async move { self.link.ask(doing, &command).await });
-        stream::iter(asks).buffered(QUEUES_AT_ONCE).try_collect().await
+    pub(crate) async fn ask_each(
+        &self,
+        doing: &'static str,
+        commands: Vec<Cmd>,
+    ) -> Answer<Vec<Value>> {
+        let asks = commands
+            .into_iter()
+            .map(|command| async move { self.link.ask(doing, &command).await });
+        stream::iter(asks)
+            .buffered(QUEUES_AT_ONCE)
+            .try_collect()
+            .await
     }
 
     /// As [`Base::run_each`], each by itself: of a cluster a part may be gone, and the rest goes on. Nothing for those that did not
@@ -102,9 +123,13 @@ impl Base {
         calls: Vec<ScriptCall>,
         patience: Patience,
     ) -> Answer<Vec<Option<Value>>> {
-        let runs =
-            calls.into_iter().map(|call| async move { self.link.run_within(doing, &call, patience).await });
-        apart(doing, stream::iter(runs).buffered(QUEUES_AT_ONCE).collect().await)
+        let runs = calls
+            .into_iter()
+            .map(|call| async move { self.link.run_within(doing, &call, patience).await });
+        apart(
+            doing,
+            stream::iter(runs).buffered(QUEUES_AT_ONCE).collect().await,
+        )
     }
 
     /// As [`Base::ask_each`], each by itself.
@@ -117,13 +142,20 @@ impl Base {
         let asks = commands
             .into_iter()
             .map(|command| async move { self.link.ask_within(doing, &command, patience).await });
-        apart(doing, stream::iter(asks).buffered(QUEUES_AT_ONCE).collect().await)
+        apart(
+            doing,
+            stream::iter(asks).buffered(QUEUES_AT_ONCE).collect().await,
+        )
     }
 }
 
 /// Who is asked alone is waited for.
 pub(crate) fn patience(count: usize) -> Patience {
-    if count > 1 { Patience::Beside } else { Patience::Whole }
+    if count > 1 {
+        Patience::Beside
+    } else {
+        Patience::Whole
+    }
 }
 
 /// What the others say where some are gone. What does not pass is said.
@@ -162,9 +194,15 @@ mod tests {
     fn a_part_that_is_gone_is_left_out_and_what_does_not_pass_is_said() {
         let gone = || Err(StoreError::unavailable("testing", "gone"));
         let corrupt = || Err(StoreError::corrupt("testing", "corrupt"));
-        assert_eq!(apart("testing", vec![gone(), Ok(Value::Nil)]), Ok(vec![None, Some(Value::Nil)]));
+        assert_eq!(
+            apart("testing", vec![gone(), Ok(Value::Nil)]),
+            Ok(vec![None, Some(Value::Nil)])
+        );
         assert_eq!(apart("testing", Vec::new()), Ok(Vec::new()));
         assert!(apart("testing", vec![gone(), gone()]).is_err_and(|error| error.is_transient()));
-        assert!(apart("testing", vec![Ok(Value::Nil), corrupt()]).is_err_and(|error| !error.is_transient()));
+        assert!(
+            apart("testing", vec![Ok(Value::Nil), corrupt()])
+                .is_err_and(|error| !error.is_transient())
+        );
     }
 }

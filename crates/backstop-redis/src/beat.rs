@@ -22,9 +22,11 @@ const SIGN_TIME_MAX: Duration = Duration::from_secs(1);
 /// Keeps claims alive, and tells which leases are lost.
 pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> {
     let queues = by_queue(&beat.leases);
-    let slices = queues
-        .iter()
-        .flat_map(|(queue, leases)| leases.chunks(LEASES_AT_ONCE).map(move |slice| (*queue, slice)));
+    let slices = queues.iter().flat_map(|(queue, leases)| {
+        leases
+            .chunks(LEASES_AT_ONCE)
+            .map(move |slice| (*queue, slice))
+    });
     let slices: Vec<(&QueueName, &[&Lease])> = slices.collect();
     let calls = slices.iter().map(|(queue, leases)| {
         let mut call = extension(base, queue, beat, now, &[]);
@@ -35,7 +37,9 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> 
     });
     // Not waited for as long as other calls: the leases of the other queues last no longer for it.
     let patience = Patience::Within(beat.until.since(now));
-    let answers = base.run_apart_within(DOING, calls.collect(), patience).await?;
+    let answers = base
+        .run_apart_within(DOING, calls.collect(), patience)
+        .await?;
     let (mut lost, mut alive, mut unanswered) = (Vec::new(), Alive::default(), BTreeSet::new());
     for ((queue, _), answer) in slices.iter().zip(answers) {
         match answer {
@@ -43,7 +47,10 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> 
             None => drop(unanswered.insert((*queue).clone())),
         }
     }
-    let elsewhere = alive.elsewhere().into_iter().filter(|(queue, _)| !unanswered.contains(queue));
+    let elsewhere = alive
+        .elsewhere()
+        .into_iter()
+        .filter(|(queue, _)| !unanswered.contains(queue));
     let calls = elsewhere.map(|(queue, numbers)| {
         let numbers: Vec<&[u8]> = numbers.into_iter().collect();
         extension(base, &queue, beat, now, &numbers)
@@ -58,7 +65,10 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> 
         extended => drop(extended?),
     }
     signed?;
-    Ok(Beaten { lost, unanswered: unanswered.into_iter().collect() })
+    Ok(Beaten {
+        lost,
+        unanswered: unanswered.into_iter().collect(),
+    })
 }
 
 /// Has the worker listed as alive. A full Redis may refuse that; the leases are kept by then, and they are what counts.
@@ -68,7 +78,10 @@ async fn sign(base: &Base, beat: &Beat, now: Time, patience: Patience) -> Answer
     if beat.leases.is_empty() {
         return signing.await.map(drop);
     }
-    if !matches!(tokio::time::timeout(SIGN_TIME_MAX, signing).await, Ok(Ok(_))) {
+    if !matches!(
+        tokio::time::timeout(SIGN_TIME_MAX, signing).await,
+        Ok(Ok(_))
+    ) {
         tracing::warn!("Redis does not list this worker as alive; its leases are kept");
     }
     Ok(())
@@ -83,9 +96,19 @@ fn sign_of_life(base: &Base, beat: &Beat, now: Time) -> redis::Cmd {
 }
 
 /// A call that extends these claims, and those of the leases that are added to it.
-fn extension(base: &Base, queue: &QueueName, beat: &Beat, now: Time, numbers: &[&[u8]]) -> ScriptCall {
+fn extension(
+    base: &Base,
+    queue: &QueueName,
+    beat: &Beat,
+    now: Time,
+    numbers: &[&[u8]],
+) -> ScriptCall {
     let kept = longest_kept(beat.until, now).as_micros();
-    let mut call = base.script(&BEAT, queue).arg(beat.until.as_micros()).arg(kept).arg(numbers.len());
+    let mut call = base
+        .script(&BEAT, queue)
+        .arg(beat.until.as_micros())
+        .arg(kept)
+        .arg(numbers.len());
     for number in numbers {
         call.push(number);
     }

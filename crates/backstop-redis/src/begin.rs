@@ -23,7 +23,10 @@ pub(crate) async fn begin(base: &Base, leases: &[Lease]) -> Answer<Vec<Lease>> {
     let answers = base.run_each(DOING, calls.collect()).await?;
     let mut lost = Vec::new();
     for (queue, answer) in queues.keys().zip(answers) {
-        lost.extend(readable(DOING, reply::bytes(answer).and_then(|bytes| lost_leases(queue, &bytes)))?);
+        lost.extend(readable(
+            DOING,
+            reply::bytes(answer).and_then(|bytes| lost_leases(queue, &bytes)),
+        )?);
     }
     Ok(lost)
 }
@@ -40,7 +43,11 @@ pub(crate) fn by_queue(leases: &[Lease]) -> BTreeMap<&QueueName, Vec<&Lease>> {
 /// The leases a script told to be lost.
 pub(crate) fn lost_leases(queue: &QueueName, bytes: &[u8]) -> Option<Vec<Lease>> {
     let lease = |bytes: &[u8]| {
-        Some(Lease { queue: queue.clone(), job: id_of(&bytes[..16])?, number: number_of(&bytes[16..])? })
+        Some(Lease {
+            queue: queue.clone(),
+            job: id_of(&bytes[..16])?,
+            number: number_of(&bytes[16..])?,
+        })
     };
     bytes.chunks_exact(MEMBER).map(lease).collect()
 }

@@ -21,12 +21,18 @@ pub(crate) async fn bury(base: &Base, burials: &[Burial]) -> Answer<Vec<Enqueued
         return Ok(Vec::new());
     }
     base.guard.check(&base.link, DOING).await?;
-    let arrivals = base.arrivals.draw(burials.len(), base.link.clock_offset_micros());
+    let arrivals = base
+        .arrivals
+        .draw(burials.len(), base.link.clock_offset_micros());
     let mut queues: BTreeMap<&QueueName, Vec<Numbered<'_>>> = BTreeMap::new();
     for ((at, burial), arrival) in burials.iter().enumerate().zip(arrivals) {
-        queues.entry(&burial.job.queue).or_default().push((at, arrival, burial));
+        queues
+            .entry(&burial.job.queue)
+            .or_default()
+            .push((at, arrival, burial));
     }
-    base.register(DOING, &queues.keys().copied().collect::<Vec<_>>()).await?;
+    base.register(DOING, &queues.keys().copied().collect::<Vec<_>>())
+        .await?;
     let mut answers = vec![Enqueued::Same; burials.len()];
     for (queue, burials) in queues {
         for slice in slices(&burials) {
@@ -56,7 +62,11 @@ fn slices<'a, 'b>(burials: &'b [Numbered<'a>]) -> Vec<&'b [Numbered<'a>]> {
     slices
 }
 
-fn call<'a>(base: &Base, queue: &QueueName, burials: impl Iterator<Item = Numbered<'a>>) -> ScriptCall {
+fn call<'a>(
+    base: &Base,
+    queue: &QueueName,
+    burials: impl Iterator<Item = Numbered<'a>>,
+) -> ScriptCall {
     let mut call = base.script(&BURY, queue).arg(DEAD_MAX_USUAL);
     for (arrival, burial) in burials.map(|(_, arrival, burial)| (arrival, burial)) {
         call.push(&record::member(arrival, burial.job.id));

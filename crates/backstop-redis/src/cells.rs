@@ -20,12 +20,21 @@ pub(crate) async fn cells(base: &Base, names: &[String]) -> Answer<Vec<Option<Ce
     let [values, _] = base.keys.cells();
     let mut cells = Vec::with_capacity(names.len());
     for slice in names.chunks(CELLS_AT_ONCE) {
-        let answer = base.link.ask(doing, redis::cmd("HMGET").arg(&values).arg(slice)).await?;
-        let found = readable(doing, reply::list(answer).filter(|found| found.len() == slice.len()))?;
+        let answer = base
+            .link
+            .ask(doing, redis::cmd("HMGET").arg(&values).arg(slice))
+            .await?;
+        let found = readable(
+            doing,
+            reply::list(answer).filter(|found| found.len() == slice.len()),
+        )?;
         for (name, value) in slice.iter().zip(found) {
             let cell = match value {
                 Value::Nil => None,
-                value => Some(readable(doing, reply::bytes(value).and_then(|bytes| cell(name, &bytes)))?),
+                value => Some(readable(
+                    doing,
+                    reply::bytes(value).and_then(|bytes| cell(name, &bytes)),
+                )?),
             };
             cells.push(cell);
         }
@@ -49,7 +58,10 @@ pub(crate) async fn list_cells(base: &Base, query: &CellQuery) -> Answer<Vec<Cel
         let mut call = LIST_CELLS.with(&base.keys.cells());
         call.push(&from);
         call.push(&to);
-        let found = readable(doing, reply::pairs(base.link.run(doing, &call.arg(at_once)).await?))?;
+        let found = readable(
+            doing,
+            reply::pairs(base.link.run(doing, &call.arg(at_once)).await?),
+        )?;
         let is_last = found.len() < at_once;
         if let Some((name, _)) = found.last() {
             from = [b"(", &name[..]].concat();
@@ -78,16 +90,27 @@ pub(crate) async fn swap(base: &Base, swaps: &[Swap]) -> Answer<Vec<Swapped>> {
             }
             count += 1;
             call.push(swap.name.as_bytes());
-            call.push(&swap.seen.map(|seen| seen.to_be_bytes().to_vec()).unwrap_or_default());
+            call.push(
+                &swap
+                    .seen
+                    .map(|seen| seen.to_be_bytes().to_vec())
+                    .unwrap_or_default(),
+            );
             call.push(&swap.version.to_be_bytes());
             call.push(
-                &swap.value.as_ref().map_or_else(|| b"0".to_vec(), |value| [b"1", &value[..]].concat()),
+                &swap
+                    .value
+                    .as_ref()
+                    .map_or_else(|| b"0".to_vec(), |value| [b"1", &value[..]].concat()),
             );
         }
         let said = readable(doing, reply::all_bytes(base.link.run(doing, &call).await?))?;
         let said = readable(doing, Some(said).filter(|said| said.len() == count))?;
         let names = swaps[answers.len()..].iter().map(|swap| &swap.name);
-        let read: Option<Vec<Swapped>> = names.zip(said).map(|(name, said)| swapped(name, &said)).collect();
+        let read: Option<Vec<Swapped>> = names
+            .zip(said)
+            .map(|(name, said)| swapped(name, &said))
+            .collect();
         answers.extend(readable(doing, read)?);
     }
     Ok(answers)
@@ -96,7 +119,10 @@ pub(crate) async fn swap(base: &Base, swaps: &[Swap]) -> Answer<Vec<Swapped>> {
 /// Lists the cells that are there, and no others; tells how many were wrong.
 pub(crate) async fn mend(base: &Base, doing: &'static str) -> Answer<usize> {
     let [values, names] = base.keys.cells();
-    let lengths = [redis::cmd("HLEN").arg(&values).clone(), redis::cmd("ZCARD").arg(&names).clone()];
+    let lengths = [
+        redis::cmd("HLEN").arg(&values).clone(),
+        redis::cmd("ZCARD").arg(&names).clone(),
+    ];
     let lengths = base.ask_each(doing, lengths.to_vec()).await?;
     if lengths[0] == lengths[1] {
         return Ok(0);
@@ -107,7 +133,8 @@ pub(crate) async fn mend(base: &Base, doing: &'static str) -> Answer<usize> {
         loop {
             let mut scan = redis::cmd(verb);
             scan.arg(key).arg(&cursor).arg("COUNT").arg(STEP);
-            let (next, found) = readable(doing, reply::scanned(base.link.ask(doing, &scan).await?))?;
+            let (next, found) =
+                readable(doing, reply::scanned(base.link.ask(doing, &scan).await?))?;
             let mut call = MEND_CELLS.with(&base.keys.cells());
             for name in found.iter().step_by(2) {
                 call.push(name);
@@ -124,7 +151,11 @@ pub(crate) async fn mend(base: &Base, doing: &'static str) -> Answer<usize> {
 
 fn cell(name: &str, bytes: &[u8]) -> Option<Cell> {
     let (version, value) = bytes.split_first_chunk::<8>()?;
-    Some(Cell { name: name.to_owned(), version: i64::from_be_bytes(*version), value: value.to_vec() })
+    Some(Cell {
+        name: name.to_owned(),
+        version: i64::from_be_bytes(*version),
+        value: value.to_vec(),
+    })
 }
 
 fn swapped(name: &str, said: &[u8]) -> Option<Swapped> {

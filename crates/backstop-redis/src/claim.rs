@@ -35,13 +35,20 @@ pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Claim
     let bytes_of_each = claim_bytes_of_each(claim.wants.len());
     let calls = wants.iter().map(|(queue, max)| {
         let max = if repeated { 0 } else { *max };
-        let call = base.script(&CLAIM, queue).arg(&number_bytes(claim.number)[..]).arg(&holder);
-        call.arg(claim.until.as_micros()).arg(max).arg(bytes_of_each)
+        let call = base
+            .script(&CLAIM, queue)
+            .arg(&number_bytes(claim.number)[..])
+            .arg(&holder);
+        call.arg(claim.until.as_micros())
+            .arg(max)
+            .arg(bytes_of_each)
     });
     // What a part of a cluster hands out is not kept back because another is gone; and whoever claims from one queue has others to
     // claim from, so that a queue alone is not waited for either.
     let patience = Patience::Within(claim.until.since(now));
-    let answers = base.run_apart_within(DOING, calls.collect(), patience).await?;
+    let answers = base
+        .run_apart_within(DOING, calls.collect(), patience)
+        .await?;
     let mut runs = Vec::new();
     for (queue, answer) in wants.keys().zip(answers) {
         let Some(answer) = answer else {
@@ -62,11 +69,16 @@ async fn look<'a>(
 ) -> Answer<Vec<Option<bool>>> {
     let commands = queues.map(|queue| {
         let mut command = redis::cmd("ZSCORE");
-        command.arg(base.keys.part(queue, Part::Terms)).arg(&number_bytes(number)[..]);
+        command
+            .arg(base.keys.part(queue, Part::Terms))
+            .arg(&number_bytes(number)[..]);
         command
     });
     let scores = base.ask_apart(DOING, commands.collect()).await?;
-    Ok(scores.into_iter().map(|score| score.map(|score| score != Value::Nil)).collect())
+    Ok(scores
+        .into_iter()
+        .map(|score| score.map(|score| score != Value::Nil))
+        .collect())
 }
 
 /// Who holds a claim and since when, as scripts have it. It names all queues of the claim, because a
@@ -84,7 +96,9 @@ pub(crate) fn holder<'a>(
 pub(crate) fn queues_of(holder: &str) -> impl Iterator<Item = QueueName> {
     let claim = holder.split('\n').next().unwrap_or_default();
     let queues = claim.split_once(' ').map_or("", |(_, queues)| queues);
-    queues.split(',').filter_map(|queue| QueueName::new(queue).ok())
+    queues
+        .split(',')
+        .filter_map(|queue| QueueName::new(queue).ok())
 }
 
 /// A job of an answer, and its lease as the store has it, if the script told.
@@ -94,19 +108,36 @@ pub(crate) struct HandedOut {
 }
 
 /// The jobs of an answer.
-pub(crate) fn handed_out(queue: &QueueName, number: LeaseNumber, answer: Value) -> Option<Vec<HandedOut>> {
+pub(crate) fn handed_out(
+    queue: &QueueName,
+    number: LeaseNumber,
+    answer: Value,
+) -> Option<Vec<HandedOut>> {
     let mut parts = reply::list(answer)?.into_iter();
-    let Some(ids) = parts.next() else { return Some(Vec::new()) };
+    let Some(ids) = parts.next() else {
+        return Some(Vec::new());
+    };
     let ids = reply::bytes(ids)?;
     let (records, payloads) = (reply::list(parts.next()?)?, reply::list(parts.next()?)?);
     let mut histories = histories(parts.next()?)?;
-    let mut leases = parts.next().and_then(reply::list).unwrap_or_default().into_iter();
+    let mut leases = parts
+        .next()
+        .and_then(reply::list)
+        .unwrap_or_default()
+        .into_iter();
     let mut runs = Vec::with_capacity(records.len());
-    for (at, ((id, record), payload)) in ids.chunks_exact(16).zip(records).zip(payloads).enumerate() {
+    for (at, ((id, record), payload)) in ids.chunks_exact(16).zip(records).zip(payloads).enumerate()
+    {
         let lease = leases.next().and_then(reply::bytes);
         // A place without a record is left over from damage: the script has removed it.
-        let Some(record) = reply::bytes(record) else { continue };
-        let right = Lease { queue: queue.clone(), job: record::id_of(id)?, number };
+        let Some(record) = reply::bytes(record) else {
+            continue;
+        };
+        let right = Lease {
+            queue: queue.clone(),
+            job: record::id_of(id)?,
+            number,
+        };
         let apart = reply::bytes(payload);
         let leased = Record::parse(&record)?.leased(right, apart, histories.remove(&(at + 1)))?;
         runs.push(HandedOut { leased, lease });
@@ -119,8 +150,12 @@ fn histories(value: Value) -> Option<BTreeMap<usize, Vec<u8>>> {
     let mut values = reply::list(value)?.into_iter();
     let mut histories = BTreeMap::new();
     while let (Some(at), Some(history)) = (values.next(), values.next()) {
-        histories
-            .extend(reply::bytes(history).map(|history| Some((whole(at)?, history))).into_iter().flatten());
+        histories.extend(
+            reply::bytes(history)
+                .map(|history| Some((whole(at)?, history)))
+                .into_iter()
+                .flatten(),
+        );
     }
     Some(histories)
 }
@@ -136,7 +171,11 @@ mod tests {
     #[test]
     fn a_holder_names_its_queues_whatever_its_worker_is_called() {
         let queues = ["a", "b.c"].map(|name| QueueName::new(name).expect("a name"));
-        let holder = holder(&WorkerName::new("host\n7 d,e"), Time::from_micros(1_234), queues.iter());
+        let holder = holder(
+            &WorkerName::new("host\n7 d,e"),
+            Time::from_micros(1_234),
+            queues.iter(),
+        );
         assert_eq!(holder, "1234 a,b.c\nhost\n7 d,e");
         assert_eq!(queues_of(&holder).collect::<Vec<_>>(), queues);
     }

@@ -33,22 +33,40 @@ pub(crate) async fn find(
     queue: &QueueName,
     ids: &[JobId],
 ) -> Answer<BTreeMap<JobId, Remains>> {
-    let mut remains: BTreeMap<JobId, Remains> = ids.iter().map(|id| (*id, Remains::default())).collect();
+    let mut remains: BTreeMap<JobId, Remains> =
+        ids.iter().map(|id| (*id, Remains::default())).collect();
     for id in ids {
         let mut command = redis::cmd("HEXISTS");
-        command.arg(base.keys.part(queue, Part::Leases)).arg(&id.as_bytes()[..]);
+        command
+            .arg(base.keys.part(queue, Part::Leases))
+            .arg(&id.as_bytes()[..]);
         if base.link.ask(doing, &command).await? == Value::Int(1) {
             remains.entry(*id).or_default().state = Some(State::Running);
         }
     }
     dissolve_runs(base, doing, queue).await?;
-    for state in State::ALL.into_iter().filter(|state| *state != State::Running) {
-        let line = Line { part: part_of(state), letter: state_letter(state), state: Some(state) };
+    for state in State::ALL
+        .into_iter()
+        .filter(|state| *state != State::Running)
+    {
+        let line = Line {
+            part: part_of(state),
+            letter: state_letter(state),
+            state: Some(state),
+        };
         line.search(base, doing, queue, &mut remains).await?;
     }
-    let order = Line { part: Part::Order, letter: ORDER, state: None };
+    let order = Line {
+        part: Part::Order,
+        letter: ORDER,
+        state: None,
+    };
     order.search(base, doing, queue, &mut remains).await?;
-    let keys = Line { part: Part::Unique, letter: UNIQUE, state: None };
+    let keys = Line {
+        part: Part::Unique,
+        letter: UNIQUE,
+        state: None,
+    };
     keys.search(base, doing, queue, &mut remains).await?;
     Ok(remains)
 }
@@ -87,9 +105,17 @@ impl Line {
     ) -> Answer<()> {
         let mut cursor = "0".to_owned();
         loop {
-            let mut scan = redis::cmd(if self.part == Part::Unique { "HSCAN" } else { "ZSCAN" });
-            scan.arg(base.keys.part(queue, self.part)).arg(&cursor).arg("COUNT").arg(STEP);
-            let (next, found) = readable(doing, reply::scanned(base.link.ask(doing, &scan).await?))?;
+            let mut scan = redis::cmd(if self.part == Part::Unique {
+                "HSCAN"
+            } else {
+                "ZSCAN"
+            });
+            scan.arg(base.keys.part(queue, self.part))
+                .arg(&cursor)
+                .arg("COUNT")
+                .arg(STEP);
+            let (next, found) =
+                readable(doing, reply::scanned(base.link.ask(doing, &scan).await?))?;
             for pair in found.chunks_exact(2) {
                 self.note(&pair[0], &pair[1], remains);
             }
@@ -107,7 +133,9 @@ impl Line {
         } else {
             member.last_chunk().map(|id: &[u8; 16]| &id[..])
         };
-        let Some(remains) = id.and_then(id_of).and_then(|id| remains.get_mut(&id)) else { return };
+        let Some(remains) = id.and_then(id_of).and_then(|id| remains.get_mut(&id)) else {
+            return;
+        };
         remains.places.push((self.letter, member.to_vec()));
         remains.state = remains.state.or(self.state);
     }

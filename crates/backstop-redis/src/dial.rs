@@ -40,14 +40,15 @@ impl Wire {
 fn alone(error: RedisError) -> RedisError {
     use redis::ServerErrorKind::{Ask, Moved};
     match error.kind() {
-        ErrorKind::Server(Moved | Ask) => RedisError::from((ErrorKind::InvalidClientConfig, IN_A_CLUSTER)),
+        ErrorKind::Server(Moved | Ask) => {
+            RedisError::from((ErrorKind::InvalidClientConfig, IN_A_CLUSTER))
+        }
         _ => error,
     }
 }
 
 /// The next step for an address of one server that is part of a cluster.
-const IN_A_CLUSTER: &str =
-    "this server is part of a cluster; write redis+cluster://HOST:PORT instead of redis://HOST:PORT";
+const IN_A_CLUSTER: &str = "this server is part of a cluster; write redis+cluster://HOST:PORT instead of redis://HOST:PORT";
 
 impl Dial {
     /// A new connection.
@@ -56,12 +57,16 @@ impl Dial {
             .set_connection_timeout(Some(CONNECT_TIME_MAX))
             .set_response_timeout(Some(ANSWER_TIME_MAX));
         match self {
-            Self::Server(client) => {
-                client.get_multiplexed_async_connection_with_config(&config).await.map(Wire::Server)
-            }
-            Self::Sentinel(client) => {
-                client.lock().await.get_async_connection_with_config(&config).await.map(Wire::Server)
-            }
+            Self::Server(client) => client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+                .map(Wire::Server),
+            Self::Sentinel(client) => client
+                .lock()
+                .await
+                .get_async_connection_with_config(&config)
+                .await
+                .map(Wire::Server),
             Self::Cluster { client, .. } => client.get_async_connection().await.map(Wire::Cluster),
         }
     }
@@ -70,7 +75,15 @@ impl Dial {
     pub(crate) async fn subscriber(&self) -> RedisResult<PubSub> {
         match self {
             Self::Server(client) => client.get_async_pubsub().await,
-            Self::Sentinel(client) => client.lock().await.async_get_client().await?.get_async_pubsub().await,
+            Self::Sentinel(client) => {
+                client
+                    .lock()
+                    .await
+                    .async_get_client()
+                    .await?
+                    .get_async_pubsub()
+                    .await
+            }
             Self::Cluster { nodes, .. } => {
                 let mut failure =
                     RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node is known"));

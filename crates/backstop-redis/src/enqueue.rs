@@ -25,8 +25,13 @@ pub(crate) struct Handed<'a> {
 }
 
 /// Takes jobs of one queue in, in order.
-pub(crate) async fn enqueue(base: &Base, queue: &QueueName, jobs: &[Handed<'_>]) -> Answer<Vec<Enqueued>> {
-    let ((), answers) = try_join(base.register(DOING, &[queue]), run_each(base, queue, jobs)).await?;
+pub(crate) async fn enqueue(
+    base: &Base,
+    queue: &QueueName,
+    jobs: &[Handed<'_>],
+) -> Answer<Vec<Enqueued>> {
+    let ((), answers) =
+        try_join(base.register(DOING, &[queue]), run_each(base, queue, jobs)).await?;
     if answers.contains(&Enqueued::Inserted) {
         base.bell.ring();
     }
@@ -65,7 +70,9 @@ fn call(base: &Base, queue: &QueueName, jobs: &[Handed<'_>]) -> ScriptCall {
 fn common_level(jobs: &[Handed<'_>]) -> Option<u8> {
     let level = jobs.first()?.job.priority.level();
     let is_plain = |Handed { job, now, .. }: &Handed<'_>| {
-        job.unique.is_none() && job.priority.level() == level && job.first_state(*now) == State::Ready
+        job.unique.is_none()
+            && job.priority.level() == level
+            && job.first_state(*now) == State::Ready
     };
     let in_order = jobs.is_sorted_by(|one, next| one.arrival < next.arrival);
     (in_order && jobs.iter().all(is_plain) && are_distinct(jobs)).then_some(level)

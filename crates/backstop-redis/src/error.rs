@@ -24,7 +24,11 @@ pub(crate) enum Kind {
 /// What kind of error this is.
 pub(crate) fn kind(error: &RedisError) -> Kind {
     let kind = plain_kind(error);
-    if kind == Kind::Damage { wrapped_kind(&error.to_string()).unwrap_or(kind) } else { kind }
+    if kind == Kind::Damage {
+        wrapped_kind(&error.to_string()).unwrap_or(kind)
+    } else {
+        kind
+    }
 }
 
 fn wrapped_kind(text: &str) -> Option<Kind> {
@@ -32,7 +36,10 @@ fn wrapped_kind(text: &str) -> Option<Kind> {
     if ["READONLY", "MASTERDOWN"].iter().any(says) {
         return Some(Kind::Connection);
     }
-    ["OOM", "MISCONF", "NOREPLICAS"].iter().any(says).then_some(Kind::Passing)
+    ["OOM", "MISCONF", "NOREPLICAS"]
+        .iter()
+        .any(says)
+        .then_some(Kind::Passing)
 }
 
 /// Before version 7 an error inside a script comes wrapped into another; its own word is in the text.
@@ -88,10 +95,14 @@ pub(crate) fn store_error(doing: &'static str, error: &RedisError) -> StoreError
             doing,
             format!("Redis cannot write to its disk; free some space on it ({error})"),
         ),
-        Kind::Refused if error.kind() == ErrorKind::InvalidClientConfig => StoreError::misuse(doing, error),
+        Kind::Refused if error.kind() == ErrorKind::InvalidClientConfig => {
+            StoreError::misuse(doing, error)
+        }
         Kind::Stranger => StoreError::unavailable(
             doing,
-            format!("Redis does not let this user in; check user and password in the address ({error})"),
+            format!(
+                "Redis does not let this user in; check user and password in the address ({error})"
+            ),
         ),
         Kind::Refused => StoreError::misuse(
             doing,
@@ -104,7 +115,10 @@ pub(crate) fn store_error(doing: &'static str, error: &RedisError) -> StoreError
 
 /// An answer that no script of ours gives.
 pub(crate) fn strange(doing: &'static str) -> StoreError {
-    StoreError::corrupt(doing, "an answer that cannot be read; the server may hold keys of another program")
+    StoreError::corrupt(
+        doing,
+        "an answer that cannot be read; the server may hold keys of another program",
+    )
 }
 
 #[cfg(test)]
@@ -144,10 +158,19 @@ mod tests {
     fn who_is_not_known_may_be_by_the_next_connection_and_who_may_not_does_not() {
         for (word, is_transient) in [("NOAUTH", true), ("WRONGPASS", true), ("NOPERM", false)] {
             let error = redis::make_extension_error(word.to_owned(), None);
-            assert_eq!(store_error("claiming", &error).is_transient(), is_transient, "{word}");
+            assert_eq!(
+                store_error("claiming", &error).is_transient(),
+                is_transient,
+                "{word}"
+            );
         }
         let error = redis::make_extension_error("WRONGPASS".to_owned(), None);
-        assert!(store_error("claiming", &error).to_string().contains("check user and password"), "{error}");
+        assert!(
+            store_error("claiming", &error)
+                .to_string()
+                .contains("check user and password"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -155,9 +178,18 @@ mod tests {
         let inside = "Error running script (call to f_4f): @user_script:10: @user_script: 10: -OOM command not allowed";
         for error in [
             redis::make_extension_error("OOM".to_owned(), None),
-            RedisError::from((ErrorKind::Server(ServerErrorKind::ResponseError), "said", inside.to_owned())),
+            RedisError::from((
+                ErrorKind::Server(ServerErrorKind::ResponseError),
+                "said",
+                inside.to_owned(),
+            )),
         ] {
-            assert!(store_error("enqueueing", &error).to_string().contains("maxmemory"), "{error}");
+            assert!(
+                store_error("enqueueing", &error)
+                    .to_string()
+                    .contains("maxmemory"),
+                "{error}"
+            );
             assert!(store_error("enqueueing", &error).is_transient(), "{error}");
         }
     }

@@ -20,7 +20,13 @@ pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
     let (nodes, silent) = nodes(base).await?;
     let mut findings: Vec<Finding> = silent.iter().map(|node| gone(node)).collect();
     for node in &nodes {
-        findings.extend([version(node), eviction(node), log(node), snapshot(node), replication(node)]);
+        findings.extend([
+            version(node),
+            eviction(node),
+            log(node),
+            snapshot(node),
+            replication(node),
+        ]);
         findings.extend(
             faults::known(node.version())
                 .map(|fault| said(node, Grade::Warning, fault.what, Some(fault.advice))),
@@ -33,11 +39,22 @@ pub(crate) async fn examine(base: &Base, shown: &str) -> Answer<Examination> {
         findings.push(drift(base).await?);
     } else {
         let advice = "run `backstop doctor` again when all masters answer";
-        findings.push(finding(Grade::Warning, "jobs and lines were not compared", Some(advice)));
+        findings.push(finding(
+            Grade::Warning,
+            "jobs and lines were not compared",
+            Some(advice),
+        ));
     }
     let versions: Vec<&str> = nodes.iter().map(Node::version).collect();
-    let store = format!("Redis {} at {shown}", versions.first().copied().unwrap_or("of unknown version"));
-    Ok(Examination { store, promise: promise(&nodes).to_owned(), findings })
+    let store = format!(
+        "Redis {} at {shown}",
+        versions.first().copied().unwrap_or("of unknown version")
+    );
+    Ok(Examination {
+        store,
+        promise: promise(&nodes).to_owned(),
+        findings,
+    })
 }
 
 /// A master and what it tells of itself.
@@ -71,28 +88,47 @@ impl Node {
 
 /// The masters that answer, and those that do not.
 async fn nodes(base: &Base) -> Answer<(Vec<Node>, Vec<String>)> {
-    let infos = base.link.ask_masters_there(DOING, redis::cmd("INFO").arg("all")).await?;
+    let infos = base
+        .link
+        .ask_masters_there(DOING, redis::cmd("INFO").arg("all"))
+        .await?;
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("*append*");
     // Forbidden on managed services: then only INFO speaks.
-    let configs = base.link.ask_masters_there(DOING, &config).await.unwrap_or_default();
-    let configs: BTreeMap<String, Value> =
-        configs.into_iter().filter_map(|(name, config)| Some((name, config?))).collect();
-    let silent = infos.iter().filter(|(_, info)| info.is_none()).map(|(name, _)| name.clone()).collect();
+    let configs = base
+        .link
+        .ask_masters_there(DOING, &config)
+        .await
+        .unwrap_or_default();
+    let configs: BTreeMap<String, Value> = configs
+        .into_iter()
+        .filter_map(|(name, config)| Some((name, config?)))
+        .collect();
+    let silent = infos
+        .iter()
+        .filter(|(_, info)| info.is_none())
+        .map(|(name, _)| name.clone())
+        .collect();
     let node = |(name, info): (String, Value)| {
         let info = reply::text(info)?;
         let config = configs.get(&name).cloned().and_then(reply::pairs);
         let append = append(&info, config);
         Some(Node { name, info, append })
     };
-    let infos = infos.into_iter().filter_map(|(name, info)| Some((name, info?)));
+    let infos = infos
+        .into_iter()
+        .filter_map(|(name, info)| Some((name, info?)));
     Ok((readable(DOING, infos.map(node).collect())?, silent))
 }
 
 /// What is to be said of a master that does not answer.
 fn gone(node: &str) -> Finding {
     let advice = "bring it back, or let a replica take its place; until then its queues take no jobs and give none out";
-    finding(Grade::Bad, format!("{node}: it does not answer"), Some(advice))
+    finding(
+        Grade::Bad,
+        format!("{node}: it does not answer"),
+        Some(advice),
+    )
 }
 
 fn append(info: &str, config: Option<Vec<(Vec<u8>, Vec<u8>)>>) -> Option<Append> {
@@ -100,7 +136,12 @@ fn append(info: &str, config: Option<Vec<(Vec<u8>, Vec<u8>)>>) -> Option<Append>
         return Some(Append::Off);
     }
     let config = config?;
-    let get = |wanted: &[u8]| config.iter().find(|(name, _)| name == wanted).map(|(_, value)| &value[..]);
+    let get = |wanted: &[u8]| {
+        config
+            .iter()
+            .find(|(name, _)| name == wanted)
+            .map(|(_, value)| &value[..])
+    };
     let waits = get(b"no-appendfsync-on-rewrite") == Some(b"yes");
     Some(match get(b"appendfsync")? {
         b"always" if waits => Append::NotOnRewrite,
@@ -138,7 +179,11 @@ fn promise(nodes: &[Node]) -> &'static str {
 }
 
 fn finding(grade: Grade, what: impl Into<String>, advice: Option<&str>) -> Finding {
-    Finding { grade, what: what.into(), advice: advice.map(str::to_owned) }
+    Finding {
+        grade,
+        what: what.into(),
+        advice: advice.map(str::to_owned),
+    }
 }
 
 fn said(node: &Node, grade: Grade, what: impl std::fmt::Display, advice: Option<&str>) -> Finding {
@@ -146,7 +191,12 @@ fn said(node: &Node, grade: Grade, what: impl std::fmt::Display, advice: Option<
 }
 
 fn version(node: &Node) -> Finding {
-    said(node, Grade::Good, format_args!("Redis {}", node.version()), None)
+    said(
+        node,
+        Grade::Good,
+        format_args!("Redis {}", node.version()),
+        None,
+    )
 }
 
 fn eviction(node: &Node) -> Finding {
@@ -155,12 +205,15 @@ fn eviction(node: &Node) -> Finding {
     if policy == "noeviction" {
         return said(node, Grade::Good, what, None);
     }
-    let advice = "set it to noeviction; until then no job is taken in, and those there are may be deleted";
+    let advice =
+        "set it to noeviction; until then no job is taken in, and those there are may be deleted";
     said(node, Grade::Bad, what, Some(advice))
 }
 
 fn log(node: &Node) -> Finding {
-    if node.append.is_some_and(|append| append > Append::Off) && node.get("aof_last_write_status") == "err" {
+    if node.append.is_some_and(|append| append > Append::Off)
+        && node.get("aof_last_write_status") == "err"
+    {
         return said(
             node,
             Grade::Bad,
@@ -177,11 +230,15 @@ fn log(node: &Node) -> Finding {
         Some(Append::Off) => (
             Grade::Bad,
             "appendonly = no",
-            Some("set appendonly yes and appendfsync always: without a log a crash loses acknowledged jobs"),
+            Some(
+                "set appendonly yes and appendfsync always: without a log a crash loses acknowledged jobs",
+            ),
         ),
-        Some(Append::Whenever) => {
-            (Grade::Bad, "appendonly = yes, appendfsync = no", Some("set appendfsync always, or everysec"))
-        }
+        Some(Append::Whenever) => (
+            Grade::Bad,
+            "appendonly = yes, appendfsync = no",
+            Some("set appendfsync always, or everysec"),
+        ),
         Some(Append::NotOnRewrite) => (
             Grade::Warning,
             "appendfsync = always, but no-appendfsync-on-rewrite = yes",
@@ -202,10 +259,20 @@ fn log(node: &Node) -> Finding {
 fn snapshot(node: &Node) -> Finding {
     let status = node.get("rdb_last_bgsave_status");
     if node.get("loading") == "1" {
-        return said(node, Grade::Warning, "it is loading its data", Some("wait until it is through"));
+        return said(
+            node,
+            Grade::Warning,
+            "it is loading its data",
+            Some("wait until it is through"),
+        );
     }
-    let grade = if status == "err" { Grade::Warning } else { Grade::Good };
-    let advice = (status == "err").then_some("look into its log: it could not write its last snapshot");
+    let grade = if status == "err" {
+        Grade::Warning
+    } else {
+        Grade::Good
+    };
+    let advice =
+        (status == "err").then_some("look into its log: it could not write its last snapshot");
     said(node, grade, format_args!("last snapshot: {status}"), advice)
 }
 
@@ -214,7 +281,12 @@ fn replication(node: &Node) -> Finding {
         let advice = "connect to the master; a replica takes no writes";
         return said(node, Grade::Bad, "it is a replica", Some(advice));
     }
-    said(node, Grade::Good, format_args!("{} replicas", node.get("connected_slaves")), None)
+    said(
+        node,
+        Grade::Good,
+        format_args!("{} replicas", node.get("connected_slaves")),
+        None,
+    )
 }
 
 async fn cluster(base: &Base, nodes: &[Node]) -> Answer<Option<Finding>> {
@@ -248,7 +320,11 @@ async fn schema(base: &Base) -> Answer<Finding> {
         return Ok(finding(Grade::Good, what, None));
     }
     Ok(match migrate::version(base, DOING).await {
-        Ok(migrate::VERSION) => finding(Grade::Good, format!("store version {}", migrate::VERSION), None),
+        Ok(migrate::VERSION) => finding(
+            Grade::Good,
+            format!("store version {}", migrate::VERSION),
+            None,
+        ),
         Ok(version) => {
             let what = format!("store version {version}");
             finding(Grade::Bad, what, Some("run `backstop migrate`"))
@@ -261,13 +337,24 @@ async fn schema(base: &Base) -> Answer<Finding> {
 async fn drift(base: &Base) -> Answer<Finding> {
     let tallies = tallies(base, DOING).await?;
     let records: i64 = tallies.iter().map(|tally| tally.records).sum();
-    let wrong: Vec<&str> =
-        tallies.iter().filter(|tally| !tally.agrees()).map(|tally| tally.queue.as_str()).collect();
+    let wrong: Vec<&str> = tallies
+        .iter()
+        .filter(|tally| !tally.agrees())
+        .map(|tally| tally.queue.as_str())
+        .collect();
     if wrong.is_empty() {
-        return Ok(finding(Grade::Good, format!("{records} jobs, each in one line"), None));
+        return Ok(finding(
+            Grade::Good,
+            format!("{records} jobs, each in one line"),
+            None,
+        ));
     }
     let what = format!("jobs and lines do not agree in {}", wrong.join(", "));
-    Ok(finding(Grade::Bad, what, Some("run `backstop migrate`: it rebuilds the lines from the jobs")))
+    Ok(finding(
+        Grade::Bad,
+        what,
+        Some("run `backstop migrate`: it rebuilds the lines from the jobs"),
+    ))
 }
 
 async fn stream_drift(base: &Base) -> Answer<Option<Finding>> {
@@ -276,8 +363,15 @@ async fn stream_drift(base: &Base) -> Answer<Option<Finding>> {
         return Ok(None);
     }
     let names: Vec<&str> = wrong.iter().map(StreamName::as_str).collect();
-    let what = format!("keys and records do not agree in stream {}", names.join(", "));
-    Ok(Some(finding(Grade::Bad, what, Some("run `backstop migrate`: it rebuilds the indexes"))))
+    let what = format!(
+        "keys and records do not agree in stream {}",
+        names.join(", ")
+    );
+    Ok(Some(finding(
+        Grade::Bad,
+        what,
+        Some("run `backstop migrate`: it rebuilds the indexes"),
+    )))
 }
 
 #[cfg(test)]

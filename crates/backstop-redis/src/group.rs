@@ -50,15 +50,24 @@ struct Part {
 
 impl Default for Group {
     fn default() -> Self {
-        Self { lanes: Mutex::default(), room: Semaphore::new(CALLS_MAX) }
+        Self {
+            lanes: Mutex::default(),
+            room: Semaphore::new(CALLS_MAX),
+        }
     }
 }
 
 /// Takes jobs in with whatever else waits for their queues. Needs a runtime.
-pub(crate) async fn enqueue(base: &Arc<Base>, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
+pub(crate) async fn enqueue(
+    base: &Arc<Base>,
+    jobs: Vec<NewJob>,
+    now: Time,
+) -> Answer<Vec<Enqueued>> {
     // Whoever gives up waiting is skipped, if its jobs are not on their way already.
     let too_late = || StoreError::unavailable(DOING, "no answer in time");
-    timeout(WAIT_TIME_MAX, hand_in(base, jobs, now)).await.unwrap_or_else(|_| Err(too_late()))
+    timeout(WAIT_TIME_MAX, hand_in(base, jobs, now))
+        .await
+        .unwrap_or_else(|_| Err(too_late()))
 }
 
 async fn hand_in(base: &Arc<Base>, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
@@ -70,15 +79,24 @@ async fn hand_in(base: &Arc<Base>, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<E
     admit(base, &jobs).await?;
     let mut answers = vec![Enqueued::Same; jobs.len()];
     // Drawn for the call as a whole: lists over several queues have its jobs in its order.
-    let arrivals = base.arrivals.draw(jobs.len(), base.link.clock_offset_micros());
+    let arrivals = base
+        .arrivals
+        .draw(jobs.len(), base.link.clock_offset_micros());
     let first = arrivals.start;
-    let waiting = by_queue(jobs, arrivals).into_iter().map(|(queue, (jobs, arrivals))| {
-        let places: Vec<usize> =
-            arrivals.iter().filter_map(|arrival| usize::try_from(arrival - first).ok()).collect();
-        (places, give(base, queue, jobs, arrivals, now))
-    });
+    let waiting = by_queue(jobs, arrivals)
+        .into_iter()
+        .map(|(queue, (jobs, arrivals))| {
+            let places: Vec<usize> = arrivals
+                .iter()
+                .filter_map(|arrival| usize::try_from(arrival - first).ok())
+                .collect();
+            (places, give(base, queue, jobs, arrivals, now))
+        });
     for (places, answered) in waiting.collect::<Vec<_>>() {
-        for (at, answer) in places.into_iter().zip(answered.await.map_err(|_| closed())??) {
+        for (at, answer) in places
+            .into_iter()
+            .zip(answered.await.map_err(|_| closed())??)
+        {
             answers[at] = answer;
         }
     }
@@ -89,7 +107,9 @@ async fn hand_in(base: &Arc<Base>, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<E
 async fn check(base: &Arc<Base>) -> Answer<()> {
     let asking = Arc::clone(base);
     let checked = tokio::spawn(async move { asking.guard.check(&asking.link, DOING).await });
-    checked.await.unwrap_or_else(|error| Err(StoreError::unavailable(DOING, error)))
+    checked
+        .await
+        .unwrap_or_else(|error| Err(StoreError::unavailable(DOING, error)))
 }
 
 /// Enters the queues of these jobs, if they are new and there is room for them.
@@ -106,9 +126,15 @@ async fn admit(base: &Arc<Base>, jobs: &[NewJob]) -> Answer<()> {
     queues.sort_unstable();
     queues.dedup();
     let asking = Arc::clone(base);
-    let admitted =
-        tokio::spawn(async move { asking.registry.admit(&asking.link, &asking.keys, DOING, &queues).await });
-    admitted.await.unwrap_or_else(|error| Err(StoreError::unavailable(DOING, error)))
+    let admitted = tokio::spawn(async move {
+        asking
+            .registry
+            .admit(&asking.link, &asking.keys, DOING, &queues)
+            .await
+    });
+    admitted
+        .await
+        .unwrap_or_else(|error| Err(StoreError::unavailable(DOING, error)))
 }
 
 type Queued = (Vec<NewJob>, Vec<i64>);
@@ -134,9 +160,22 @@ fn give(
 ) -> oneshot::Receiver<Answer<Vec<Enqueued>>> {
     let (answer, answered) = oneshot::channel();
     let bytes = jobs.iter().map(|job| job.payload.len()).sum();
-    let is_first = base.group.join(&queue, Part { jobs, arrivals, bytes, now, answer });
+    let is_first = base.group.join(
+        &queue,
+        Part {
+            jobs,
+            arrivals,
+            bytes,
+            now,
+            answer,
+        },
+    );
     if is_first {
-        tokio::spawn(serve(Turn { base: Arc::clone(base), queue, is_over: false }));
+        tokio::spawn(serve(Turn {
+            base: Arc::clone(base),
+            queue,
+            is_over: false,
+        }));
     }
     answered
 }
@@ -159,7 +198,9 @@ impl Group {
     /// Moves what fits from a lane to a batch.
     fn fill(&self, queue: &QueueName, batch: &mut Batch) -> Filled {
         let mut lanes = self.lanes();
-        let Some(lane) = lanes.get_mut(queue) else { return Filled::Nothing };
+        let Some(lane) = lanes.get_mut(queue) else {
+            return Filled::Nothing;
+        };
         let before = batch.parts.len();
         while let Some(part) = lane.waiting.pop_front() {
             // A caller that went away may have handed the same jobs in again: harmless, but not worth sending.
@@ -172,13 +213,19 @@ impl Group {
             }
             batch.push(part);
         }
-        if batch.parts.len() > before { Filled::Some } else { Filled::Nothing }
+        if batch.parts.len() > before {
+            Filled::Some
+        } else {
+            Filled::Nothing
+        }
     }
 
     /// Ends a turn, unless something waits that it has to see to; whether it ended.
     fn leave(&self, queue: &QueueName, leave: Leave) -> bool {
         let mut lanes = self.lanes();
-        let Some(lane) = lanes.get_mut(queue) else { return true };
+        let Some(lane) = lanes.get_mut(queue) else {
+            return true;
+        };
         if leave == Leave::IfNothingWaits && !lane.waiting.is_empty() {
             return false;
         }
@@ -216,8 +263,8 @@ struct Batch {
 impl Batch {
     /// A part that is too large for one script goes alone, and makes several.
     fn has_room_for(&self, part: &Part) -> bool {
-        let fits =
-            self.jobs + part.jobs.len() <= JOBS_AT_ONCE && self.bytes + part.bytes <= ENQUEUE_BYTES_MAX;
+        let fits = self.jobs + part.jobs.len() <= JOBS_AT_ONCE
+            && self.bytes + part.bytes <= ENQUEUE_BYTES_MAX;
         self.parts.is_empty() || fits
     }
 
@@ -299,7 +346,11 @@ async fn send(turn: &Turn, mut parts: Vec<Part>) {
 
 fn handed(part: &Part) -> impl Iterator<Item = Handed<'_>> {
     let arrived = part.jobs.iter().zip(&part.arrivals);
-    arrived.map(|(job, arrival)| Handed { job, now: part.now, arrival: *arrival })
+    arrived.map(|(job, arrival)| Handed {
+        job,
+        now: part.now,
+        arrival: *arrival,
+    })
 }
 
 fn reply(part: Part, answer: Answer<Vec<Enqueued>>) {

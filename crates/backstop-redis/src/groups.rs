@@ -26,7 +26,10 @@ pub(crate) async fn groups(base: &Base, query: &GroupQuery) -> Answer<Vec<Group>
     groups.sort_by(|a, b| {
         let rank = |group: &Group| Reverse((group.count, group.last_at));
         let name = |group: &Group| group.fingerprint.as_i64();
-        rank(a).cmp(&rank(b)).then_with(|| a.queue.cmp(&b.queue)).then_with(|| name(a).cmp(&name(b)))
+        rank(a)
+            .cmp(&rank(b))
+            .then_with(|| a.queue.cmp(&b.queue))
+            .then_with(|| name(a).cmp(&name(b)))
     });
     groups.truncate(query.limit.clamp(1, GROUPS_MAX));
     Ok(groups)

@@ -50,8 +50,16 @@ impl Guard {
             }
         }
         let is_whole = policies.iter().all(|(_, policy)| policy.is_some());
-        let until = now + if is_whole { CHECKED_FOR } else { CHECKED_IN_PART_FOR };
-        *self.safe.lock().unwrap_or_else(PoisonError::into_inner) = Some(Safe { until, replacements });
+        let until = now
+            + if is_whole {
+                CHECKED_FOR
+            } else {
+                CHECKED_IN_PART_FOR
+            };
+        *self.safe.lock().unwrap_or_else(PoisonError::into_inner) = Some(Safe {
+            until,
+            replacements,
+        });
         Ok(())
     }
 
@@ -72,12 +80,18 @@ fn evicts(doing: &'static str, node: &str, policy: &str) -> StoreError {
 
 /// What each master that answers does when its memory is full. INFO tells it also where CONFIG is forbidden.
 async fn policies(link: &Link, doing: &'static str) -> Answer<Vec<(String, Option<String>)>> {
-    let answers = link.ask_masters_there(doing, redis::cmd("INFO").arg("memory")).await?;
+    let answers = link
+        .ask_masters_there(doing, redis::cmd("INFO").arg("memory"))
+        .await?;
     let policy = |info| {
-        let policy = reply::text(info).and_then(|info| field(&info, "maxmemory_policy").map(str::to_owned));
+        let policy =
+            reply::text(info).and_then(|info| field(&info, "maxmemory_policy").map(str::to_owned));
         policy.unwrap_or_else(|| "unknown".to_owned())
     };
-    Ok(answers.into_iter().map(|(node, info)| (node, info.map(policy))).collect())
+    Ok(answers
+        .into_iter()
+        .map(|(node, info)| (node, info.map(policy)))
+        .collect())
 }
 
 #[cfg(test)]
@@ -88,7 +102,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_policy_that_changes_while_jobs_come_in_is_seen_after_a_minute() {
-        let server = Redis::start(Settings { append: Append::Off, ..Settings::default() });
+        let server = Redis::start(Settings {
+            append: Append::Off,
+            ..Settings::default()
+        });
         let link = Link::new(open(&server.fresh_url()).expect("an address").dial);
         let (guard, began) = (Guard::default(), Instant::now());
         let after = |secs| guard.check_at(&link, "testing", began + Duration::from_secs(secs));
@@ -101,7 +118,9 @@ mod tests {
             matches!(&refused, Err(StoreError::Misuse { cause, .. }) if cause.contains("allkeys-lru")),
             "{refused:?}"
         );
-        after(61).await.expect_err("it is asked each time while it is not safe");
+        after(61)
+            .await
+            .expect_err("it is asked each time while it is not safe");
         set("noeviction");
         after(62).await.expect("it is safe again");
     }

@@ -33,7 +33,11 @@ impl Bell {
     /// A bell nobody has heard yet.
     pub(crate) fn new() -> Self {
         let name = format!("{:016x}", rand::random::<u64>());
-        Self { rings: watch::Sender::new(0), told: Notify::new(), name }
+        Self {
+            rings: watch::Sender::new(0),
+            told: Notify::new(),
+            name,
+        }
     }
 
     /// Gives a hint.
@@ -94,7 +98,9 @@ async fn subscribe(base: &Base) -> redis::RedisResult<PubSub> {
 }
 
 async fn hear_once(base: &Base) -> redis::RedisResult<()> {
-    let subscriber = timeout(SUBSCRIBE_TIME_MAX, subscribe(base)).await.map_err(std::io::Error::from)??;
+    let subscriber = timeout(SUBSCRIBE_TIME_MAX, subscribe(base))
+        .await
+        .map_err(std::io::Error::from)??;
     // What was told before the subscription began is not heard any more.
     base.bell.ring_here();
     let (mut asker, mut messages) = subscriber.split();

@@ -35,5 +35,8 @@ pub(crate) async fn holders(
 fn holder(answer: &[u8]) -> Option<KeyHolder> {
     let (id, state) = answer.split_at_checked(ID_BYTES)?;
     let state = state.first().and_then(|letter| state_of(*letter));
-    Some(KeyHolder { job: id_of(id)?, state })
+    Some(KeyHolder {
+        job: id_of(id)?,
+        state,
+    })
 }

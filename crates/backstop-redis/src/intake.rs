@@ -22,20 +22,30 @@ pub(crate) async fn take_in(
 ) -> Answer<Vec<Enqueued>> {
     let all: Vec<usize> = (0..ids.len()).collect();
     let mut said = ask(base, doing, queue, &call(&all), ids.len()).await?;
-    let moved: Vec<(usize, JobId, QueueName)> =
-        all.into_iter().filter_map(|at| moved(&said, ids, at)).collect();
+    let moved: Vec<(usize, JobId, QueueName)> = all
+        .into_iter()
+        .filter_map(|at| moved(&said, ids, at))
+        .collect();
     if moved.is_empty() {
         return Ok(said.into_iter().map(Said::answer).collect());
     }
-    let places: Vec<(JobId, QueueName)> = moved.iter().map(|(_, id, to)| (*id, to.clone())).collect();
+    let places: Vec<(JobId, QueueName)> =
+        moved.iter().map(|(_, id, to)| (*id, to.clone())).collect();
     let is_known = known(base, doing, &places).await?;
     let gone = |(place, is_known): (_, bool)| (!is_known).then_some(place);
-    let forgotten: Vec<(JobId, QueueName)> =
-        places.into_iter().zip(is_known.clone()).filter_map(gone).collect();
+    let forgotten: Vec<(JobId, QueueName)> = places
+        .into_iter()
+        .zip(is_known.clone())
+        .filter_map(gone)
+        .collect();
     if !forgotten.is_empty() {
         forget(base, doing, queue, &forgotten).await?;
-        let again: Vec<usize> =
-            moved.iter().zip(is_known).filter(|(_, is_known)| !is_known).map(|((at, ..), _)| *at).collect();
+        let again: Vec<usize> = moved
+            .iter()
+            .zip(is_known)
+            .filter(|(_, is_known)| !is_known)
+            .map(|((at, ..), _)| *at)
+            .collect();
         let answers = ask(base, doing, queue, &call(&again), again.len()).await?;
         for (at, answer) in again.into_iter().zip(answers) {
             said[at] = answer;
@@ -98,6 +108,9 @@ fn read(answer: Value) -> Option<(Vec<Said>, bool)> {
         })
     };
     let said = letters.iter().map(said).collect::<Option<Vec<Said>>>()?;
-    let is_new = parts.next().and_then(reply::bytes).is_some_and(|word| word == b"new");
+    let is_new = parts
+        .next()
+        .and_then(reply::bytes)
+        .is_some_and(|word| word == b"new");
     Some((said, is_new))
 }

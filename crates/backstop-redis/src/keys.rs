@@ -160,7 +160,10 @@ impl Keys {
 
     /// The stream whose key that is.
     pub(crate) fn stream_of(&self, key: &str) -> Option<StreamName> {
-        let (tag, _) = key.strip_prefix(&self.prefix)?.strip_prefix(":{:")?.split_once('}')?;
+        let (tag, _) = key
+            .strip_prefix(&self.prefix)?
+            .strip_prefix(":{:")?
+            .split_once('}')?;
         StreamName::new(tag.split_once(':')?.0).ok()
     }
 
@@ -171,7 +174,10 @@ impl Keys {
 
     /// The queue whose key that is.
     pub(crate) fn queue_of(&self, key: &str) -> Option<QueueName> {
-        let name = key.strip_prefix(&self.prefix)?.strip_prefix(":{")?.strip_suffix("}:meta")?;
+        let name = key
+            .strip_prefix(&self.prefix)?
+            .strip_prefix(":{")?
+            .strip_suffix("}:meta")?;
         QueueName::new(name).ok()
     }
 }
@@ -189,10 +195,18 @@ mod tests {
     #[test]
     fn the_key_that_is_absent_has_the_tag_of_the_others() {
         let keys = Keys::new("shop".to_owned());
-        let (queue, stream) =
-            (QueueName::new("emails").expect("a name"), StreamName::new("up").expect("a name"));
-        assert_eq!(absent_beside(&keys.part(&queue, Part::Ready)), "shop:{emails}:absent");
-        assert_eq!(absent_beside(&keys.shard(&stream, 7, "heads")), "shop:{:up:7}:absent");
+        let (queue, stream) = (
+            QueueName::new("emails").expect("a name"),
+            StreamName::new("up").expect("a name"),
+        );
+        assert_eq!(
+            absent_beside(&keys.part(&queue, Part::Ready)),
+            "shop:{emails}:absent"
+        );
+        assert_eq!(
+            absent_beside(&keys.shard(&stream, 7, "heads")),
+            "shop:{:up:7}:absent"
+        );
         assert_eq!(absent_beside(&keys.cells()[0]), "shop:{:cells}:absent");
         assert!(Part::ALL.iter().all(|part| part.as_str() != "absent"));
     }
@@ -213,7 +227,11 @@ mod tests {
         let stream = StreamName::new("uptime").expect("a name");
         assert_eq!(keys.shard(&stream, 7, "heads"), "shop:{:uptime:7}:heads");
         assert_eq!(keys.stream_of("shop:{:uptime:7}:heads"), Some(stream));
-        for other in ["shop:{uptime}:meta", "shop:{:cells}:names", "other:{:uptime:7}:heads"] {
+        for other in [
+            "shop:{uptime}:meta",
+            "shop:{:cells}:names",
+            "other:{:uptime:7}:heads",
+        ] {
             assert_eq!(keys.stream_of(other), None, "{other}");
         }
     }

@@ -54,10 +54,10 @@ use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, chec
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
-    Enqueued, Examination, ExpiredLeases, Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator,
-    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure, Settled, Store, Swap, Swapped,
-    WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim,
+    Claimed, Enqueued, Examination, ExpiredLeases, Gate, Group, GroupQuery, Hints, KeyHolder,
+    Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure,
+    Settled, Store, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
@@ -96,7 +96,13 @@ impl RedisStore {
         };
         let shown = opened.shown;
         let (base, pruned_to) = (Arc::new(base), Mutex::default());
-        Ok(Self { base, shown, pruned_to, tasks: OnceLock::new(), ear: OnceLock::new() })
+        Ok(Self {
+            base,
+            shown,
+            pruned_to,
+            tasks: OnceLock::new(),
+            ear: OnceLock::new(),
+        })
     }
 
     /// With at most so many queues, configured ones aside.
@@ -133,7 +139,9 @@ impl Drop for RedisStore {
 
 impl std::fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RedisStore").field("at", &self.shown).finish_non_exhaustive()
+        f.debug_struct("RedisStore")
+            .field("at", &self.shown)
+            .finish_non_exhaustive()
     }
 }
 
@@ -185,7 +193,12 @@ impl Operator for RedisStore {
         view::namesakes(self.base(), id).await
     }
 
-    async fn find(&self, queue: QueueName, ids: Vec<JobId>, _now: Time) -> Answer<Vec<Option<Job>>> {
+    async fn find(
+        &self,
+        queue: QueueName,
+        ids: Vec<JobId>,
+        _now: Time,
+    ) -> Answer<Vec<Option<Job>>> {
         check_ids(&ids)?;
         view::find(self.base(), queue, &ids).await
     }
@@ -242,7 +255,11 @@ impl Operator for RedisStore {
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
         // A name is whole, whoever panicked beside it.
-        let pruned_to = || self.pruned_to.lock().unwrap_or_else(PoisonError::into_inner);
+        let pruned_to = || {
+            self.pruned_to
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
         let after = pruned_to().clone();
         let (pruned, next) = prune::prune(self.base(), &retention, after, now).await?;
         *pruned_to() = next;
@@ -286,7 +303,11 @@ impl Store for RedisStore {
     fn watch(&self) -> Box<dyn Hints> {
         // Without a runtime nobody hears other processes; the hints of this one come all the same.
         if let Ok(runtime) = Handle::try_current() {
-            self.ear.get_or_init(|| runtime.spawn(hints::hear(Arc::clone(&self.base))).abort_handle());
+            self.ear.get_or_init(|| {
+                runtime
+                    .spawn(hints::hear(Arc::clone(&self.base)))
+                    .abort_handle()
+            });
         }
         self.base.bell.listen()
     }

@@ -63,12 +63,25 @@ impl Lines<'_> {
         after: Option<&[u8]>,
         max: usize,
     ) -> Answer<Vec<Found>> {
-        let command = |queue| next_members(self.base.keys.part(queue, part), prefix, direction, after, max);
-        let answers = self.base.ask_each(self.doing, self.queues.iter().map(command).collect()).await?;
+        let command = |queue| {
+            next_members(
+                self.base.keys.part(queue, part),
+                prefix,
+                direction,
+                after,
+                max,
+            )
+        };
+        let answers = self
+            .base
+            .ask_each(self.doing, self.queues.iter().map(command).collect())
+            .await?;
         let mut found = Vec::new();
         for (queue, answer) in answers.into_iter().enumerate() {
             let members = readable(self.doing, reply::all_bytes(answer))?;
-            let members = members.into_iter().filter_map(|member| Some(member.get(prefix.len()..)?.to_vec()));
+            let members = members
+                .into_iter()
+                .filter_map(|member| Some(member.get(prefix.len()..)?.to_vec()));
             found.extend(members.filter_map(|member| at(queue, member)));
         }
         found.sort_unstable_by(|a, b| match direction {
@@ -99,14 +112,20 @@ impl Lines<'_> {
             let is_last = last.0.is_empty();
             let read = |(place, member): &(Vec<u8>, Vec<u8>)| {
                 let place = std::str::from_utf8(place).ok()?.parse().ok()?;
-                Some(Found { place, ..at(queue, member.clone())? })
+                Some(Found {
+                    place,
+                    ..at(queue, member.clone())?
+                })
             };
             let found: Vec<Found> = readable(self.doing, found.iter().map(read).collect())?;
             if !found.is_empty() || is_last {
                 return Ok(found);
             }
             // Everything it looked at had left the line.
-            after = Some(readable(self.doing, read(last).map(|last| (last.place, last.member)))?);
+            after = Some(readable(
+                self.doing,
+                read(last).map(|last| (last.place, last.member)),
+            )?);
         }
     }
 
@@ -153,7 +172,11 @@ impl Lines<'_> {
 
     /// How many jobs are ready in these queues.
     async fn ready_count(&self) -> Answer<usize> {
-        let calls = self.queues.iter().map(|queue| self.base.script(&READY_COUNT, queue)).collect();
+        let calls = self
+            .queues
+            .iter()
+            .map(|queue| self.base.script(&READY_COUNT, queue))
+            .collect();
         let counts = self.base.run_each(self.doing, calls).await?;
         Ok(counts.into_iter().filter_map(reply::count).sum())
     }
@@ -163,7 +186,9 @@ impl Lines<'_> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
             let found = self.next_ready(queue, after, READY_AT_ONCE).await?;
-            let Some(last) = found.last() else { return Ok(all) };
+            let Some(last) = found.last() else {
+                return Ok(all);
+            };
             after = Some((last.place, last.member.clone()));
             all.extend(found);
         }
@@ -174,11 +199,19 @@ impl Lines<'_> {
 const READY_AT_ONCE: usize = 5_000;
 
 fn length(state: State) -> Cmd {
-    redis::cmd(if state == State::Running { "HLEN" } else { "ZCARD" })
+    redis::cmd(if state == State::Running {
+        "HLEN"
+    } else {
+        "ZCARD"
+    })
 }
 
 fn everything(state: State) -> Cmd {
-    redis::cmd(if state == State::Running { "HGETALL" } else { "ZRANGE" })
+    redis::cmd(if state == State::Running {
+        "HGETALL"
+    } else {
+        "ZRANGE"
+    })
 }
 
 /// The line of a state.
@@ -197,7 +230,13 @@ pub(crate) const fn part_of(state: State) -> Part {
 /// Longer than whatever stands behind a prefix, and sorts behind it.
 const BEHIND: [u8; TIMED + 1] = [0xff; TIMED + 1];
 
-fn next_members(key: String, prefix: &[u8], direction: Direction, after: Option<&[u8]>, max: usize) -> Cmd {
+fn next_members(
+    key: String,
+    prefix: &[u8],
+    direction: Direction,
+    after: Option<&[u8]>,
+    max: usize,
+) -> Cmd {
     let (lowest, highest) = if prefix.is_empty() {
         (b"-".to_vec(), b"+".to_vec())
     } else {
@@ -209,20 +248,32 @@ fn next_members(key: String, prefix: &[u8], direction: Direction, after: Option<
     };
     let from = after.map_or(first, |after| [b"(", prefix, after].concat());
     let mut command = redis::cmd(verb);
-    command.arg(key).arg(from).arg(last).arg("LIMIT").arg(0).arg(max);
+    command
+        .arg(key)
+        .arg(from)
+        .arg(last)
+        .arg("LIMIT")
+        .arg(0)
+        .arg(max);
     command
 }
 
 fn at(queue: usize, member: Vec<u8>) -> Option<Found> {
     let id = id_of(member.get(member.len().checked_sub(16)?..)?)?;
-    Some(Found { spot: Spot { queue, id }, member, place: 0 })
+    Some(Found {
+        spot: Spot { queue, id },
+        member,
+        place: 0,
+    })
 }
 
 /// Arrivals and ids of a whole line. A lease has its arrival in the middle.
 fn members(state: State, answer: Value) -> Option<Vec<Vec<u8>>> {
     if state == State::Running {
         let leases = reply::pairs(answer)?.into_iter();
-        return leases.map(|(id, lease)| Some([lease.get(10..18)?, &id].concat())).collect();
+        return leases
+            .map(|(id, lease)| Some([lease.get(10..18)?, &id].concat()))
+            .collect();
     }
     let cut = |member: Vec<u8>| Some(member.get(member.len().checked_sub(MEMBER)?..)?.to_vec());
     reply::all_bytes(answer)?.into_iter().map(cut).collect()

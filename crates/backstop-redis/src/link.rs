@@ -59,7 +59,8 @@ impl Patience {
             Self::Beside if is_cluster => (BESIDE_TIME_MAX, BESIDE_ANSWER_MAX),
             // Beats come every third of a lease, take two of these at most, and have to be through before its last fifth.
             Self::Within(lease) if is_cluster => {
-                let time = Duration::from(lease.scaled(1.0 / 6.0)).clamp(WITHIN_MIN, ANSWER_TIME_MAX);
+                let time =
+                    Duration::from(lease.scaled(1.0 / 6.0)).clamp(WITHIN_MIN, ANSWER_TIME_MAX);
                 (BESIDE_TIME_MAX, time)
             }
             Self::Beside | Self::Within(_) | Self::Whole => (CALL_TIME_MAX, CALL_TIME_MAX),
@@ -124,7 +125,10 @@ impl Link {
     /// Which servers were met last, as a number: another one if any of them is another.
     pub(crate) fn servers_met(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner).hash(&mut hasher);
+        self.servers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .hash(&mut hasher);
         hasher.finish()
     }
 
@@ -140,7 +144,10 @@ impl Link {
         command: &Cmd,
         patience: Patience,
     ) -> Answer<Value> {
-        self.persist(doing, patience, |mut wire| async move { wire.send(command).await }).await
+        self.persist(doing, patience, |mut wire| async move {
+            wire.send(command).await
+        })
+        .await
     }
 
     /// One script, and its answer.
@@ -170,8 +177,10 @@ impl Link {
         doing: &'static str,
         command: &Cmd,
     ) -> Answer<Vec<(String, Value)>> {
-        self.persist(doing, Patience::Whole, |wire| async move { all_of(ask_masters(wire, command).await?) })
-            .await
+        self.persist(doing, Patience::Whole, |wire| async move {
+            all_of(ask_masters(wire, command).await?)
+        })
+        .await
     }
 
     /// One command to every master: its address, and its answer if it gives one; at least one does.
@@ -180,17 +189,21 @@ impl Link {
         doing: &'static str,
         command: &Cmd,
     ) -> Answer<Vec<(String, Option<Value>)>> {
-        self.persist(
-            doing,
-            Patience::Whole,
-            |wire| async move { those_there(ask_masters(wire, command).await?) },
-        )
+        self.persist(doing, Patience::Whole, |wire| async move {
+            those_there(ask_masters(wire, command).await?)
+        })
         .await
     }
 
     /// One command to the master at this address.
-    pub(crate) async fn ask_at(&self, doing: &'static str, node: &str, command: &Cmd) -> Answer<Value> {
-        self.persist(doing, Patience::Whole, |wire| ask_node(wire, node, command)).await
+    pub(crate) async fn ask_at(
+        &self,
+        doing: &'static str,
+        node: &str,
+        command: &Cmd,
+    ) -> Answer<Value> {
+        self.persist(doing, Patience::Whole, |wire| ask_node(wire, node, command))
+            .await
     }
 
     /// Tries until it succeeds, cannot succeed, or time is up.
@@ -212,13 +225,18 @@ impl Link {
             let Ok(tried) = timeout_at(deadline, self.try_once(patience, &attempt)).await else {
                 // Silence is as much a reason to look where the masters are as a connection that broke.
                 self.failed.notify_one();
-                return Err(failure.unwrap_or_else(|| StoreError::unavailable(doing, "no answer in time")));
+                return Err(
+                    failure.unwrap_or_else(|| StoreError::unavailable(doing, "no answer in time"))
+                );
             };
             let error = match tried {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let passes = matches!(kind(&error), Kind::Connection | Kind::Passing | Kind::NoScript);
+            let passes = matches!(
+                kind(&error),
+                Kind::Connection | Kind::Passing | Kind::NoScript
+            );
             let wait = pause.mul_f64(rand::random_range(0.5..1.0));
             if !passes || Instant::now() + wait >= last_try {
                 return Err(store_error(doing, &error));
@@ -240,7 +258,10 @@ impl Link {
     {
         let live = self.live().await?;
         let answer = attempt(live.wire).await;
-        if answer.as_ref().is_err_and(|error| matches!(kind(error), Kind::Connection | Kind::Stranger)) {
+        if answer
+            .as_ref()
+            .is_err_and(|error| matches!(kind(error), Kind::Connection | Kind::Stranger))
+        {
             match patience {
                 _ if !self.is_cluster() => self.give_up(live.turn),
                 Patience::Whole => self.renew(live.turn).await,
@@ -276,9 +297,14 @@ impl Link {
     async fn connect(&self, dialed_at: &mut Option<Instant>) -> RedisResult<Live> {
         *dialed_at = Some(Instant::now());
         // The client's own timeout does not cover every way in which a cluster can fail to answer.
-        let wire = timeout(CONNECT_TIME_MAX * 2, self.dial.connect()).await.map_err(|_| too_slow())??;
+        let wire = timeout(CONNECT_TIME_MAX * 2, self.dial.connect())
+            .await
+            .map_err(|_| too_slow())??;
         self.meet(wire.clone()).await?;
-        let live = Live { wire, turn: self.turns.fetch_add(1, Ordering::Relaxed) };
+        let live = Live {
+            wire,
+            turn: self.turns.fetch_add(1, Ordering::Relaxed),
+        };
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
         Ok(live)
     }
@@ -286,7 +312,9 @@ impl Link {
     /// Puts another connection in the place of one to a cluster that failed, unless that has just been done. Until there is one, whoever
     /// asks the parts of the cluster that are still there goes on with the old.
     async fn renew(&self, turn: u64) {
-        let Ok(mut dialed_at) = self.dialing.try_lock() else { return };
+        let Ok(mut dialed_at) = self.dialing.try_lock() else {
+            return;
+        };
         let is_replaced = self.current().is_none_or(|live| live.turn != turn);
         if is_replaced || dialed_at.is_some_and(|at| at.elapsed() < RENEW_PAUSE) {
             return;
@@ -297,7 +325,10 @@ impl Link {
     }
 
     fn current(&self) -> Option<Live> {
-        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.live
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Lets go of a connection that failed, unless it was replaced meanwhile.
@@ -320,12 +351,16 @@ impl Link {
     async fn meet(&self, mut wire: Wire) -> RedisResult<()> {
         let time = wire.send(&redis::cmd("TIME")).await?;
         if let Some(server) = time_micros(time) {
-            self.clock_offset_micros.store(server - machine_micros(), Ordering::Relaxed);
+            self.clock_offset_micros
+                .store(server - machine_micros(), Ordering::Relaxed);
         }
         let said = those_there(ask_masters(wire, redis::cmd("INFO").arg("server")).await?)?;
         let met = said.into_iter().map(|(node, info)| {
             let info = info.and_then(reply::text);
-            (node, info.and_then(|info| field(&info, "run_id").map(str::to_owned)))
+            (
+                node,
+                info.and_then(|info| field(&info, "run_id").map(str::to_owned)),
+            )
         });
         let mut known = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if note_met(&mut known, met.collect()) {
@@ -360,7 +395,10 @@ async fn ask_masters(wire: Wire, command: &Cmd) -> RedisResult<Vec<Said>> {
     slots.arg("SLOTS");
     let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
     let slots = connection.route_command(slots, anywhere).await?;
-    let masters = masters(slots).ok_or((ErrorKind::ClusterConnectionNotFound, "no address of a master"))?;
+    let masters = masters(slots).ok_or((
+        ErrorKind::ClusterConnectionNotFound,
+        "no address of a master",
+    ))?;
     let asked = masters.into_iter().map(|node| {
         let wire = wire.clone();
         async move {
@@ -384,7 +422,9 @@ fn masters(slots: Value) -> Option<BTreeSet<String>> {
 
 /// The answers of all.
 fn all_of(said: Vec<Said>) -> RedisResult<Vec<(String, Value)>> {
-    said.into_iter().map(|(node, answer)| answer.map(|answer| (node, answer))).collect()
+    said.into_iter()
+        .map(|(node, answer)| answer.map(|answer| (node, answer)))
+        .collect()
 }
 
 /// The answers of those who gave one. What is refused is not the fault of a master that is gone.
@@ -412,8 +452,13 @@ async fn ask_node(mut wire: Wire, node: &str, command: &Cmd) -> RedisResult<Valu
         Wire::Cluster(connection) => {
             let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
             let port = port.parse().unwrap_or_default();
-            let at = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
-            connection.route_command(command.clone(), RoutingInfo::SingleNode(at)).await
+            let at = SingleNodeRoutingInfo::ByAddress {
+                host: host.to_owned(),
+                port,
+            };
+            connection
+                .route_command(command.clone(), RoutingInfo::SingleNode(at))
+                .await
         }
     }
 }
@@ -424,7 +469,9 @@ fn too_slow() -> RedisError {
 
 /// Microseconds since 1970 by this machine's clock.
 pub(crate) fn machine_micros() -> i64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -436,7 +483,9 @@ pub(crate) fn time_micros(answer: Value) -> Option<i64> {
 
 /// A field of an INFO.
 pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    info.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .map(str::trim)
 }
 
 #[cfg(test)]

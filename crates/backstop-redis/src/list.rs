@@ -37,7 +37,10 @@ pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
         next: None,
     };
     walk.through(query.order).await?;
-    let mut page = Page { next: walk.next.map(|place| place.to_string()), ..Page::default() };
+    let mut page = Page {
+        next: walk.next.map(|place| place.to_string()),
+        ..Page::default()
+    };
     let (mut bytes, mut last) = (0, None);
     for slice in walk.found.chunks(WHOLE_AT_ONCE) {
         let spots: Vec<Spot> = slice.iter().map(|(spot, _)| *spot).collect();
@@ -52,9 +55,13 @@ pub(crate) async fn page(base: &Base, query: &PageQuery) -> Answer<Page> {
                         return Ok(page);
                     }
                     // Those that are gone were left out.
-                    last = places.find(|(spot, _)| spot.id == job.id).map(|(_, place)| place).or(last);
+                    last = places
+                        .find(|(spot, _)| spot.id == job.id)
+                        .map(|(_, place)| place)
+                        .or(last);
                     // A job may have moved on since its place was seen.
-                    page.jobs.extend(is_still_meant(&query.filter, &job).then_some(*job));
+                    page.jobs
+                        .extend(is_still_meant(&query.filter, &job).then_some(*job));
                 }
                 View::Damaged(damaged) => page.damaged.push(damaged),
             }
@@ -70,7 +77,11 @@ fn is_still_meant(filter: &Filter, job: &Job) -> bool {
 }
 
 /// All queues the filter lets through, by name.
-pub(crate) async fn queues(base: &Base, doing: &'static str, filter: &Filter) -> Answer<Vec<QueueName>> {
+pub(crate) async fn queues(
+    base: &Base,
+    doing: &'static str,
+    filter: &Filter,
+) -> Answer<Vec<QueueName>> {
     match &filter.queue {
         Some(queue) => Ok(vec![queue.clone()]),
         None => base.queues(doing).await,
@@ -106,16 +117,31 @@ const FILTERED_AT_ONCE: usize = 1_000;
 impl Walk<'_> {
     /// Places to read at once: one more than a page shows, unless a filter picks among them.
     fn at_once(&self) -> usize {
-        if self.filter.kind.is_some() { FILTERED_AT_ONCE } else { self.limit + 1 }
+        if self.filter.kind.is_some() {
+            FILTERED_AT_ONCE
+        } else {
+            self.limit + 1
+        }
     }
 
     /// The line that has the order of the list.
     async fn through(&mut self, order: Order) -> Answer<()> {
-        let ended = if order == Order::Oldest { Direction::Forward } else { Direction::Backward };
+        let ended = if order == Order::Oldest {
+            Direction::Forward
+        } else {
+            Direction::Backward
+        };
         let fingerprint = self.filter.fingerprint.map(fingerprint_bytes);
         match (self.filter.state, fingerprint) {
             (Some(State::Dead), Some(prefix)) => {
-                self.line(Line { part: Part::Groups, prefix: &prefix }, ended).await
+                self.line(
+                    Line {
+                        part: Part::Groups,
+                        prefix: &prefix,
+                    },
+                    ended,
+                )
+                .await
             }
             (None, Some(_)) => self.picked(State::Dead).await,
             // No other job has a fingerprint.
@@ -123,7 +149,8 @@ impl Walk<'_> {
             (Some(State::Ready), None) => self.ready().await,
             (Some(State::Running), None) => self.picked(State::Running).await,
             (Some(state @ (State::Scheduled | State::Retrying)), None) => {
-                self.line(Line::of(part_of(state)), Direction::Forward).await
+                self.line(Line::of(part_of(state)), Direction::Forward)
+                    .await
             }
             (Some(state @ (State::Done | State::Dead | State::Cancelled)), None) => {
                 self.line(Line::of(part_of(state)), ended).await
@@ -134,12 +161,19 @@ impl Walk<'_> {
 
     /// A line whose members sort as the list does, over all queues.
     async fn line(&mut self, line: Line<'_>, direction: Direction) -> Answer<()> {
-        let lines = Lines { base: self.base, doing: DOING, queues: self.queues };
+        let lines = Lines {
+            base: self.base,
+            doing: DOING,
+            queues: self.queues,
+        };
         loop {
             let after = self.last.as_ref().and_then(Place::member);
             let found = lines.next(line, direction, after, self.at_once()).await?;
             if found.is_empty()
-                || self.look(found, |found| Place::Member(found.member.clone())).await? == Step::Full
+                || self
+                    .look(found, |found| Place::Member(found.member.clone()))
+                    .await?
+                    == Step::Full
             {
                 return Ok(());
             }
@@ -148,14 +182,24 @@ impl Walk<'_> {
 
     /// Ready jobs in claim order, queue by queue.
     async fn ready(&mut self) -> Answer<()> {
-        let lines = Lines { base: self.base, doing: DOING, queues: self.queues };
+        let lines = Lines {
+            base: self.base,
+            doing: DOING,
+            queues: self.queues,
+        };
         for (at, queue) in self.queues.iter().enumerate() {
             loop {
                 let after = match &self.last {
-                    Some(Place::Line { queue: reached, .. }) if queue.as_str() < reached.as_str() => break,
-                    Some(Place::Line { queue: reached, place, member }) if queue.as_str() == reached => {
-                        Some((*place, member.clone()))
+                    Some(Place::Line { queue: reached, .. })
+                        if queue.as_str() < reached.as_str() =>
+                    {
+                        break;
                     }
+                    Some(Place::Line {
+                        queue: reached,
+                        place,
+                        member,
+                    }) if queue.as_str() == reached => Some((*place, member.clone())),
                     _ => None,
                 };
                 let found = lines.next_ready(at, after, self.at_once()).await?;
@@ -178,7 +222,11 @@ impl Walk<'_> {
     /// Jobs of a state, newest first by arrival. No line has that order: they are read whole, or picked out of all jobs
     /// where that would be too much.
     async fn picked(&mut self, state: State) -> Answer<()> {
-        let lines = Lines { base: self.base, doing: DOING, queues: self.queues };
+        let lines = Lines {
+            base: self.base,
+            doing: DOING,
+            queues: self.queues,
+        };
         let Some(mut found) = lines.whole(&[state], SCAN_MAX).await? else {
             return self.line(Line::of(Part::Order), Direction::Backward).await;
         };
@@ -186,7 +234,9 @@ impl Walk<'_> {
         if let Some(after) = self.last.as_ref().and_then(Place::member) {
             found.retain(|found| &found.member[..] < after);
         }
-        self.look(found, |found| Place::Member(found.member.clone())).await.map(drop)
+        self.look(found, |found| Place::Member(found.member.clone()))
+            .await
+            .map(drop)
     }
 
     /// Looks at places, in their order.

@@ -35,7 +35,9 @@ pub(crate) async fn look_around(base: Arc<Base>) {
 pub(crate) async fn mend_when_replaced(base: Arc<Base>) {
     loop {
         base.link.replaced.notified().await;
-        tracing::warn!("another Redis answers than before, or it was restarted; checking what it kept");
+        tracing::warn!(
+            "another Redis answers than before, or it was restarted; checking what it kept"
+        );
         let mut pause = PAUSE_FIRST;
         loop {
             match pass(&base).await {
@@ -73,7 +75,11 @@ async fn pass(base: &Base) -> Answer<Pass> {
     let ours = format!("{:016x}", rand::random::<u64>());
     let key = base.keys.repair();
     let mut lock = redis::cmd("SET");
-    lock.arg(&key).arg(&ours).arg("NX").arg("EX").arg(ALONE_FOR_SECS);
+    lock.arg(&key)
+        .arg(&ours)
+        .arg("NX")
+        .arg("EX")
+        .arg(ALONE_FOR_SECS);
     if base.link.ask(DOING, &lock).await? == Value::Nil {
         let theirs = reply::text(base.link.ask(DOING, redis::cmd("GET").arg(&key)).await?);
         return match theirs {
@@ -110,7 +116,10 @@ async fn say_so(base: &Base, ours: &str) -> Answer<usize> {
     loop {
         sleep(SAY_SO_EVERY).await;
         let mut say = redis::cmd("SET");
-        say.arg(base.keys.repair()).arg(ours).arg("EX").arg(ALONE_FOR_SECS);
+        say.arg(base.keys.repair())
+            .arg(ours)
+            .arg("EX")
+            .arg(ALONE_FOR_SECS);
         if let Err(error) = base.link.ask(DOING, &say).await {
             tracing::debug!(%error, "others do not know that a repair is under way");
         }

@@ -22,18 +22,28 @@ pub(crate) async fn migrate(base: &Base) -> Answer<Migrated> {
     base.guard.check(&base.link, DOING).await?;
     let from = mark(base, DOING).await?.check(DOING, VERSION, INSTEAD)?;
     let mut set = redis::cmd("SET");
-    base.link.ask(DOING, set.arg(base.keys.schema()).arg(format!("{MARK}{VERSION}"))).await?;
+    base.link
+        .ask(
+            DOING,
+            set.arg(base.keys.schema()).arg(format!("{MARK}{VERSION}")),
+        )
+        .await?;
     repair_what_is_wrong(base).await?;
     Ok(Migrated { from, to: VERSION })
 }
 
 async fn check_servers(base: &Base) -> Answer<()> {
-    for (node, info) in base.link.ask_masters(DOING, redis::cmd("INFO").arg("server")).await? {
+    for (node, info) in base
+        .link
+        .ask_masters(DOING, redis::cmd("INFO").arg("server"))
+        .await?
+    {
         let info = readable(DOING, reply::text(info))?;
         let version = field(&info, "redis_version").unwrap_or_default();
         if release(version) < REDIS_MIN {
             let (major, minor) = REDIS_MIN;
-            let cause = format!("Redis {version} ({node}) is too old; use {major}.{minor} or newer");
+            let cause =
+                format!("Redis {version} ({node}) is too old; use {major}.{minor} or newer");
             return Err(StoreError::misuse(DOING, cause));
         }
     }
@@ -42,12 +52,21 @@ async fn check_servers(base: &Base) -> Answer<()> {
 
 /// The first two numbers of a version.
 fn release(version: &str) -> (u32, u32) {
-    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or_default());
-    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
+    let mut numbers = version
+        .split('.')
+        .map(|number| number.parse().unwrap_or_default());
+    (
+        numbers.next().unwrap_or_default(),
+        numbers.next().unwrap_or_default(),
+    )
 }
 
 async fn mark(base: &Base, doing: &'static str) -> Answer<SchemaMark> {
-    match base.link.ask(doing, redis::cmd("GET").arg(base.keys.schema())).await? {
+    match base
+        .link
+        .ask(doing, redis::cmd("GET").arg(base.keys.schema()))
+        .await?
+    {
         Value::Nil => Ok(SchemaMark::Missing),
         mark => readable(doing, reply::text(mark).and_then(|mark| parse_mark(&mark))),
     }

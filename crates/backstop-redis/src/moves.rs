@@ -89,7 +89,15 @@ async fn carry(
         let [mark, record, payload, history]: [Vec<u8>; 4] = parts.try_into().ok()?;
         let to = QueueName::new(std::str::from_utf8(mark.get(16..)?).ok()?).ok()?;
         let (token, at) = (mark[..8].to_vec(), mark[8..16].to_vec());
-        Some(Some(Carried { id: *id, token, at, to, record, payload, history }))
+        Some(Some(Carried {
+            id: *id,
+            token,
+            at,
+            to,
+            record,
+            payload,
+            history,
+        }))
     };
     readable(doing, ids.iter().zip(jobs).map(read).collect())
 }
@@ -103,7 +111,11 @@ async fn deliver(
 ) -> Answer<Vec<End>> {
     let mut ends = vec![End::Unmarked; jobs.len()];
     let mut by_queue: BTreeMap<&QueueName, Vec<(usize, &Carried)>> = BTreeMap::new();
-    for (at, job) in jobs.iter().enumerate().filter_map(|(at, job)| Some((at, job.as_ref()?))) {
+    for (at, job) in jobs
+        .iter()
+        .enumerate()
+        .filter_map(|(at, job)| Some((at, job.as_ref()?)))
+    {
         by_queue.entry(&job.to).or_default().push((at, job));
     }
     for (to, jobs) in by_queue {
@@ -181,19 +193,26 @@ pub(crate) async fn locate(
     let answers = base.run_each(doing, calls.collect()).await?;
     let mut found: Vec<Vec<(usize, Vec<u8>)>> = vec![Vec::new(); ids.len()];
     for (queue, answer) in answers.into_iter().enumerate() {
-        for (found, said) in found.iter_mut().zip(readable(doing, reply::all_bytes(answer))?) {
+        for (found, said) in found
+            .iter_mut()
+            .zip(readable(doing, reply::all_bytes(answer))?)
+        {
             if matches!(said.first(), Some(b'H' | b'L')) {
                 found.push((queue, said));
             }
         }
     }
-    Ok(found.iter().map(|found| whereabouts(queues, found)).collect())
+    Ok(found
+        .iter()
+        .map(|found| whereabouts(queues, found))
+        .collect())
 }
 
 /// Two queues have one job only while it goes from one to the other.
 fn whereabouts(queues: &[QueueName], found: &[(usize, Vec<u8>)]) -> Whereabouts {
     let goes_to = |said: &[u8], queue: usize| {
-        said.strip_prefix(b"L").is_some_and(|to| to == queues[queue].as_str().as_bytes())
+        said.strip_prefix(b"L")
+            .is_some_and(|to| to == queues[queue].as_str().as_bytes())
     };
     match found {
         [] => Whereabouts::Nowhere,
@@ -211,8 +230,11 @@ pub(crate) async fn known(
     places: &[(JobId, QueueName)],
 ) -> Answer<Vec<bool>> {
     let mut is_known = vec![true; places.len()];
-    let mut open: Vec<(usize, QueueName)> =
-        places.iter().enumerate().map(|(at, (_, queue))| (at, queue.clone())).collect();
+    let mut open: Vec<(usize, QueueName)> = places
+        .iter()
+        .enumerate()
+        .map(|(at, (_, queue))| (at, queue.clone()))
+        .collect();
     for _ in 0..HOPS_MAX {
         let mut by_queue: BTreeMap<QueueName, Vec<usize>> = BTreeMap::new();
         for (at, queue) in open.drain(..) {
@@ -230,8 +252,9 @@ pub(crate) async fn known(
             for (at, said) in ats.iter().zip(readable(doing, reply::all_bytes(answer))?) {
                 match said.split_first() {
                     Some((b'G', queue)) => {
-                        let queue =
-                            std::str::from_utf8(queue).ok().and_then(|name| QueueName::new(name).ok());
+                        let queue = std::str::from_utf8(queue)
+                            .ok()
+                            .and_then(|name| QueueName::new(name).ok());
                         open.push((*at, readable(doing, queue)?));
                     }
                     said => is_known[*at] = said.is_some(),
@@ -263,22 +286,38 @@ pub(crate) async fn sweep(base: &Base, doing: &'static str, queues: &[QueueName]
     let some_of = |part| {
         let command = move |queue: &QueueName| {
             let mut command = redis::cmd("HRANDFIELD");
-            command.arg(base.keys.part(queue, part)).arg(SWEEP).arg("WITHVALUES");
+            command
+                .arg(base.keys.part(queue, part))
+                .arg(SWEEP)
+                .arg("WITHVALUES");
             command
         };
         base.ask_each(doing, queues.iter().map(command).collect::<Vec<Cmd>>())
     };
     for (queue, answer) in queues.iter().zip(some_of(Part::Moved).await?) {
         let moved = readable(doing, reply::pairs(answer))?.into_iter();
-        let places = moved
-            .filter_map(|(id, to)| Some((id_of(&id)?, QueueName::new(std::str::from_utf8(&to).ok()?).ok()?)));
+        let places = moved.filter_map(|(id, to)| {
+            Some((
+                id_of(&id)?,
+                QueueName::new(std::str::from_utf8(&to).ok()?).ok()?,
+            ))
+        });
         let places: Vec<(JobId, QueueName)> = places.collect();
         if places.is_empty() {
             continue;
         }
         let is_known = known(base, doing, &places).await?;
-        let gone = places.into_iter().zip(is_known).filter(|(_, is_known)| !is_known);
-        forget(base, doing, queue, &gone.map(|(place, _)| place).collect::<Vec<_>>()).await?;
+        let gone = places
+            .into_iter()
+            .zip(is_known)
+            .filter(|(_, is_known)| !is_known);
+        forget(
+            base,
+            doing,
+            queue,
+            &gone.map(|(place, _)| place).collect::<Vec<_>>(),
+        )
+        .await?;
     }
     for (queue, answer) in queues.iter().zip(some_of(Part::Received).await?) {
         for (what, decision) in readable(doing, reply::pairs(answer))? {
@@ -297,16 +336,21 @@ async fn forget_decision(
     decision: &[u8],
 ) -> Answer<()> {
     let now_secs = (machine_micros() + base.link.clock_offset_micros()) / 1_000_000;
-    let Some((decided_secs, from)) = read_decision(decision) else { return Ok(()) };
+    let Some((decided_secs, from)) = read_decision(decision) else {
+        return Ok(());
+    };
     if now_secs - decided_secs < DECIDED_FOR_SECS {
         return Ok(());
     }
-    let Some((id, token)) = what.split_at_checked(16).and_then(|(id, token)| Some((id_of(id)?, token)))
+    let Some((id, token)) = what
+        .split_at_checked(16)
+        .and_then(|(id, token)| Some((id_of(id)?, token)))
     else {
         return Ok(());
     };
     let mut get = redis::cmd("HGET");
-    get.arg(base.keys.part(&from, Part::Moving)).arg(&id.as_bytes()[..]);
+    get.arg(base.keys.part(&from, Part::Moving))
+        .arg(&id.as_bytes()[..]);
     let mark = reply::bytes(base.link.ask(doing, &get).await?);
     if mark.is_some_and(|mark| mark.starts_with(token)) {
         finish(base, doing, &from, &[id]).await?;

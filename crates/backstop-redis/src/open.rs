@@ -5,7 +5,8 @@ use crate::keys::Keys;
 use redis::cluster::ClusterClientBuilder;
 use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates, TlsMode,
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
+    TlsCertificates, TlsMode,
 };
 use std::path::PathBuf;
 
@@ -47,7 +48,9 @@ pub enum OpenError {
     #[error("a prefix has 1 to {PREFIX_CHARS_MAX} of A-Z a-z 0-9 _ -; write ?prefix=NAME")]
     Prefix,
     /// An option that is not known.
-    #[error("the options of an address are prefix=NAME and, for rediss, ca=FILE; write ?prefix=NAME&ca=FILE")]
+    #[error(
+        "the options of an address are prefix=NAME and, for rediss, ca=FILE; write ?prefix=NAME&ca=FILE"
+    )]
     Option,
     /// The file of trusted certificates cannot be read.
     #[error("cannot read the trusted certificates in {path}: {cause}. `ca` names a PEM file")]
@@ -79,8 +82,14 @@ pub(crate) fn open(address: &str) -> Result<Opened, OpenError> {
         // Fails only if the program has chosen one already, and then that one is used.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
-    let dial = address.dial(certificates).map_err(|error| OpenError::Client(error.to_string()))?;
-    Ok(Opened { dial, keys: Keys::new(address.prefix), shown })
+    let dial = address
+        .dial(certificates)
+        .map_err(|error| OpenError::Client(error.to_string()))?;
+    Ok(Opened {
+        dial,
+        keys: Keys::new(address.prefix),
+        shown,
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,17 +125,33 @@ impl Address {
             "rediss" => (Tls::Verified, Shape::Server { db: 0 }),
             "redis+cluster" => (Tls::Off, Shape::Cluster),
             "rediss+cluster" => (Tls::Verified, Shape::Cluster),
-            "redis+sentinel" => (Tls::Off, Shape::Sentinel { master: String::new(), db: 0 }),
+            "redis+sentinel" => (
+                Tls::Off,
+                Shape::Sentinel {
+                    master: String::new(),
+                    db: 0,
+                },
+            ),
             _ => return Err(OpenError::Scheme),
         };
         // The last @ ends the password, whatever stands in it: nothing before it reaches a message.
-        let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
+        let (login, rest) = rest
+            .rsplit_once('@')
+            .map_or((None, rest), |(login, rest)| (Some(login), rest));
         let (user, password) = login.map_or(Ok((None, None)), parse_login)?;
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
         let shape = parse_path(&shape, path)?;
         let hosts = parse_hosts(hosts, &shape)?;
-        let mut address = Self { tls, shape, hosts, user, password, prefix: PREFIX.to_owned(), ca: None };
+        let mut address = Self {
+            tls,
+            shape,
+            hosts,
+            user,
+            password,
+            prefix: PREFIX.to_owned(),
+            ca: None,
+        };
         for option in options.split('&').filter(|option| !option.is_empty()) {
             address.set(option)?;
         }
@@ -136,20 +161,34 @@ impl Address {
     fn set(&mut self, option: &str) -> Result<(), OpenError> {
         match option.split_once('=') {
             Some(("prefix", prefix)) => self.prefix = checked_prefix(prefix)?,
-            Some(("ca", file)) if self.tls == Tls::Verified => self.ca = Some(unescape(file)?.into()),
+            Some(("ca", file)) if self.tls == Tls::Verified => {
+                self.ca = Some(unescape(file)?.into())
+            }
             _ => return Err(OpenError::Option),
         }
         Ok(())
     }
 
     fn certificates(&self) -> Result<Option<TlsCertificates>, OpenError> {
-        let Some(path) = &self.ca else { return Ok(None) };
-        let root_cert = std::fs::read(path).map_err(|cause| OpenError::Ca { path: path.clone(), cause })?;
-        Ok(Some(TlsCertificates { client_tls: None, root_cert: Some(root_cert) }))
+        let Some(path) = &self.ca else {
+            return Ok(None);
+        };
+        let root_cert = std::fs::read(path).map_err(|cause| OpenError::Ca {
+            path: path.clone(),
+            cause,
+        })?;
+        Ok(Some(TlsCertificates {
+            client_tls: None,
+            root_cert: Some(root_cert),
+        }))
     }
 
     fn shown(&self) -> String {
-        let hosts: Vec<String> = self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let hosts: Vec<String> = self
+            .hosts
+            .iter()
+            .map(|(host, port)| format!("{host}:{port}"))
+            .collect();
         let kind = match &self.shape {
             Shape::Server { .. } => "",
             Shape::Cluster => " (cluster)",
@@ -161,9 +200,12 @@ impl Address {
     fn addrs(&self) -> Vec<ConnectionAddr> {
         let addr = |(host, port): &(String, u16)| match self.tls {
             Tls::Off => ConnectionAddr::Tcp(host.clone(), *port),
-            Tls::Verified => {
-                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
-            }
+            Tls::Verified => ConnectionAddr::TcpTls {
+                host: host.clone(),
+                port: *port,
+                insecure: false,
+                tls_params: None,
+            },
         };
         self.hosts.iter().map(addr).collect()
     }
@@ -180,8 +222,11 @@ impl Address {
     }
 
     fn infos(&self, db: i64) -> redis::RedisResult<Vec<ConnectionInfo>> {
-        let info =
-            |addr: ConnectionAddr| Ok(addr.into_connection_info()?.set_redis_settings(self.settings(db)));
+        let info = |addr: ConnectionAddr| {
+            Ok(addr
+                .into_connection_info()?
+                .set_redis_settings(self.settings(db)))
+        };
         self.addrs().into_iter().map(info).collect()
     }
 
@@ -221,12 +266,16 @@ impl Address {
             None => Client::open(info),
         };
         let nodes = infos.into_iter().map(node).collect::<Result<_, _>>()?;
-        Ok(Dial::Cluster { client: builder.build()?, nodes })
+        Ok(Dial::Cluster {
+            client: builder.build()?,
+            nodes,
+        })
     }
 
     fn dial_sentinel(&self, master: &str, db: i64) -> redis::RedisResult<Dial> {
-        let mut builder = SentinelClientBuilder::new(self.addrs(), master, SentinelServerType::Master)?
-            .set_client_to_redis_db(db);
+        let mut builder =
+            SentinelClientBuilder::new(self.addrs(), master, SentinelServerType::Master)?
+                .set_client_to_redis_db(db);
         if let Some(user) = &self.user {
             builder = builder.set_client_to_redis_username(user);
         }
@@ -250,7 +299,10 @@ fn parse_login(login: &str) -> Result<Login, OpenError> {
 fn parse_path(shape: &Shape, path: &str) -> Result<Shape, OpenError> {
     let db = |text: &str| match text {
         "" => Ok(0),
-        text => text.parse::<u16>().map(i64::from).map_err(|_| OpenError::Path),
+        text => text
+            .parse::<u16>()
+            .map(i64::from)
+            .map_err(|_| OpenError::Path),
     };
     match shape {
         Shape::Server { .. } => Ok(Shape::Server { db: db(path)? }),
@@ -262,32 +314,58 @@ fn parse_path(shape: &Shape, path: &str) -> Result<Shape, OpenError> {
             if master.is_empty() {
                 Err(OpenError::Path)
             } else {
-                Ok(Shape::Sentinel { master, db: db(number)? })
+                Ok(Shape::Sentinel {
+                    master,
+                    db: db(number)?,
+                })
             }
         }
     }
 }
 
 fn parse_hosts(hosts: &str, shape: &Shape) -> Result<Vec<(String, u16)>, OpenError> {
-    let port = if matches!(shape, Shape::Sentinel { .. }) { SENTINEL_PORT } else { PORT };
-    let hosts: Vec<_> = hosts.split(',').map(|host| parse_host(host, port)).collect::<Result<_, _>>()?;
-    if hosts.len() > 1 && matches!(shape, Shape::Server { .. }) { Err(OpenError::Hosts) } else { Ok(hosts) }
+    let port = if matches!(shape, Shape::Sentinel { .. }) {
+        SENTINEL_PORT
+    } else {
+        PORT
+    };
+    let hosts: Vec<_> = hosts
+        .split(',')
+        .map(|host| parse_host(host, port))
+        .collect::<Result<_, _>>()?;
+    if hosts.len() > 1 && matches!(shape, Shape::Server { .. }) {
+        Err(OpenError::Hosts)
+    } else {
+        Ok(hosts)
+    }
 }
 
 fn parse_host(text: &str, usual: u16) -> Result<(String, u16), OpenError> {
-    let bracketed = text.strip_prefix('[').map(|rest| rest.split_once(']').ok_or(OpenError::Hosts));
+    let bracketed = text
+        .strip_prefix('[')
+        .map(|rest| rest.split_once(']').ok_or(OpenError::Hosts));
     let (host, port) = match bracketed.transpose()? {
         Some((host, port)) => (host, port.strip_prefix(':')),
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+        None => text
+            .split_once(':')
+            .map_or((text, None), |(host, port)| (host, Some(port))),
     };
     let port = port.map_or(Ok(usual), |port| port.parse().map_err(|_| OpenError::Hosts))?;
-    if host.is_empty() || port == 0 { Err(OpenError::Hosts) } else { Ok((host.to_owned(), port)) }
+    if host.is_empty() || port == 0 {
+        Err(OpenError::Hosts)
+    } else {
+        Ok((host.to_owned(), port))
+    }
 }
 
 fn checked_prefix(prefix: &str) -> Result<String, OpenError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let fits = (1..=PREFIX_CHARS_MAX).contains(&prefix.len()) && prefix.bytes().all(allowed);
-    if fits { Ok(prefix.to_owned()) } else { Err(OpenError::Prefix) }
+    if fits {
+        Ok(prefix.to_owned())
+    } else {
+        Err(OpenError::Prefix)
+    }
 }
 
 fn unescape(text: &str) -> Result<String, OpenError> {
@@ -298,8 +376,11 @@ fn unescape(text: &str) -> Result<String, OpenError> {
             bytes.push(byte);
             continue;
         }
-        let mut digit =
-            || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or(OpenError::Escape);
+        let mut digit = || {
+            rest.next()
+                .and_then(|digit| char::from(digit).to_digit(16))
+                .ok_or(OpenError::Escape)
+        };
         bytes.push((digit()? * 16 + digit()?) as u8);
     }
     String::from_utf8(bytes).map_err(|_| OpenError::Escape)

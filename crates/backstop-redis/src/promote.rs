@@ -12,59 +12,103 @@ use redis::{Cmd, Value};
 use std::collections::BTreeMap;
 
 const DOING: &str = "promoting";
-const WAITING: [(State, Part); 2] = [(State::Scheduled, Part::Scheduled), (State::Retrying, Part::Retrying)];
+const WAITING: [(State, Part); 2] = [
+    (State::Scheduled, Part::Scheduled),
+    (State::Retrying, Part::Retrying),
+];
 
 /// Makes jobs ready whose time has come.
 pub(crate) async fn promote(base: &Base, max: usize, now: Time) -> Answer<Promoted> {
     let queues = base.queues_known(DOING).await?;
-    let lines: Vec<(&QueueName, State, Part)> =
-        queues.iter().flat_map(|queue| WAITING.map(|(state, part)| (queue, state, part))).collect();
+    let lines: Vec<(&QueueName, State, Part)> = queues
+        .iter()
+        .flat_map(|queue| WAITING.map(|(state, part)| (queue, state, part)))
+        .collect();
     let (firsts, unanswered) = first_of_each(base, &lines).await?;
     let is_due = |first: &Option<Time>| first.is_some_and(|at| at <= now);
     if max == 0 || !firsts.iter().any(is_due) {
-        return Ok(Promoted { moved: 0, next_due: firsts.into_iter().flatten().min(), unanswered });
+        return Ok(Promoted {
+            moved: 0,
+            next_due: firsts.into_iter().flatten().min(),
+            unanswered,
+        });
     }
-    let due: Vec<_> =
-        lines.iter().zip(&firsts).filter(|(_, first)| is_due(first)).map(|(line, _)| *line).collect();
+    let due: Vec<_> = lines
+        .iter()
+        .zip(&firsts)
+        .filter(|(_, first)| is_due(first))
+        .map(|(line, _)| *line)
+        .collect();
     let moved = promote_from(base, &due, max.min(PROMOTE_MAX), now).await?;
     if moved > 0 {
         base.bell.ring();
     }
-    let there: Vec<Line<'_>> = lines.into_iter().filter(|(queue, ..)| !unanswered.contains(queue)).collect();
+    let there: Vec<Line<'_>> = lines
+        .into_iter()
+        .filter(|(queue, ..)| !unanswered.contains(queue))
+        .collect();
     let (firsts, _) = first_of_each(base, &there).await?;
-    Ok(Promoted { moved, next_due: firsts.into_iter().flatten().min(), unanswered })
+    Ok(Promoted {
+        moved,
+        next_due: firsts.into_iter().flatten().min(),
+        unanswered,
+    })
 }
 
 type Line<'a> = (&'a QueueName, State, Part);
 
 /// When the first job of each line is due, and which queues did not say.
-async fn first_of_each(base: &Base, lines: &[Line<'_>]) -> Answer<(Vec<Option<Time>>, Vec<QueueName>)> {
+async fn first_of_each(
+    base: &Base,
+    lines: &[Line<'_>],
+) -> Answer<(Vec<Option<Time>>, Vec<QueueName>)> {
     let first = |(queue, _, part): &Line<'_>| {
         let mut command = redis::cmd("ZRANGE");
         command.arg(base.keys.part(queue, *part)).arg(0).arg(0);
         command
     };
-    let answers = base.ask_apart(DOING, lines.iter().map(first).collect()).await?;
-    let silent = lines.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
+    let answers = base
+        .ask_apart(DOING, lines.iter().map(first).collect())
+        .await?;
+    let silent = lines
+        .iter()
+        .zip(&answers)
+        .filter(|(_, answer)| answer.is_none());
     let mut unanswered: Vec<QueueName> = silent.map(|((queue, ..), _)| (*queue).clone()).collect();
     unanswered.dedup();
-    let firsts = answers.into_iter().map(|answer| answer.map_or(Ok(None), first_time));
+    let firsts = answers
+        .into_iter()
+        .map(|answer| answer.map_or(Ok(None), first_time));
     Ok((firsts.collect::<Answer<_>>()?, unanswered))
 }
 
 fn first_time(answer: Value) -> Answer<Option<Time>> {
     let members = readable(DOING, reply::all_bytes(answer))?;
-    let Some(member) = members.first() else { return Ok(None) };
+    let Some(member) = members.first() else {
+        return Ok(None);
+    };
     let micros = member.get(..8).and_then(unsorted);
     readable(DOING, micros).map(|micros| Some(Time::from_micros(micros)))
 }
 
 async fn promote_from(base: &Base, lines: &[Line<'_>], max: usize, now: Time) -> Answer<usize> {
-    let due = base.ask_apart(DOING, lines.iter().map(|line| due_in(base, line, max, now)).collect()).await?;
+    let due = base
+        .ask_apart(
+            DOING,
+            lines
+                .iter()
+                .map(|line| due_in(base, line, max, now))
+                .collect(),
+        )
+        .await?;
     let mut all: Vec<(Vec<u8>, usize)> = Vec::new();
     for (line, members) in due.into_iter().enumerate() {
         let Some(members) = members else { continue };
-        all.extend(readable(DOING, reply::all_bytes(members))?.into_iter().map(|member| (member, line)));
+        all.extend(
+            readable(DOING, reply::all_bytes(members))?
+                .into_iter()
+                .map(|member| (member, line)),
+        );
     }
     // Members begin with the time and the arrival, so that they sort as they are to be taken.
     all.sort_unstable();
@@ -72,12 +116,18 @@ async fn promote_from(base: &Base, lines: &[Line<'_>], max: usize, now: Time) ->
     let mut calls = BTreeMap::new();
     for (member, line) in &all {
         let (queue, state, _) = lines[*line];
-        let call = calls.entry(queue).or_insert_with(|| base.script(&PROMOTE, queue));
+        let call = calls
+            .entry(queue)
+            .or_insert_with(|| base.script(&PROMOTE, queue));
         call.push(&[state_letter(state)]);
         call.push(member);
     }
     let moved = base.run_apart(DOING, calls.into_values().collect()).await?;
-    moved.into_iter().flatten().map(|moved| readable(DOING, reply::count(moved))).sum()
+    moved
+        .into_iter()
+        .flatten()
+        .map(|moved| readable(DOING, reply::count(moved)))
+        .sum()
 }
 
 /// The members of a line that are due, at most so many.
@@ -85,6 +135,12 @@ fn due_in(base: &Base, (queue, _, part): &Line<'_>, max: usize, now: Time) -> Cm
     let mut not_yet = b"(".to_vec();
     not_yet.extend(sortable(now.as_micros().saturating_add(1)));
     let mut command = redis::cmd("ZRANGEBYLEX");
-    command.arg(base.keys.part(queue, *part)).arg("-").arg(not_yet).arg("LIMIT").arg(0).arg(max);
+    command
+        .arg(base.keys.part(queue, *part))
+        .arg("-")
+        .arg(not_yet)
+        .arg("LIMIT")
+        .arg(0)
+        .arg(max);
     command
 }

@@ -29,7 +29,11 @@ pub(crate) async fn prune(
     let is_end = queues.len() <= PRUNE_QUEUES_MAX;
     queues.truncate(PRUNE_QUEUES_MAX);
     for queue in &queues {
-        let call = base.script(&PRUNE, queue).arg(now.as_micros()).arg(room).arg(keys_room);
+        let call = base
+            .script(&PRUNE, queue)
+            .arg(now.as_micros())
+            .arg(room)
+            .arg(keys_room);
         let call = match retention.shelf(queue) {
             Some(shelf) => with_shelf(call, &shelf, now),
             None => call,
@@ -51,7 +55,11 @@ pub(crate) async fn prune(
         repair_what_disagrees(base).await?;
     }
     // What did not fit is looked at again.
-    let next = if pruned.more { after } else { queues.pop().filter(|_| !is_end) };
+    let next = if pruned.more {
+        after
+    } else {
+        queues.pop().filter(|_| !is_end)
+    };
     pruned.more |= !is_end;
     Ok((pruned, next))
 }
@@ -59,8 +67,13 @@ pub(crate) async fn prune(
 /// Forgets a queue that has been empty for long, with its totals. It leaves the registry first: whoever pushes to it before its keys are
 /// gone keeps them, and then it is entered again; whoever pushes after that is told that the queue is new, and enters it.
 async fn forget(base: &Base, queue: &QueueName, now: Time) -> Answer<()> {
-    base.registry.leave(&base.link, &base.keys, DOING, queue).await?;
-    let call = base.script(&FORGET, queue).arg(now.as_micros()).arg(QUEUE_KEPT_FOR.as_micros());
+    base.registry
+        .leave(&base.link, &base.keys, DOING, queue)
+        .await?;
+    let call = base
+        .script(&FORGET, queue)
+        .arg(now.as_micros())
+        .arg(QUEUE_KEPT_FOR.as_micros());
     let gone = base.link.run(DOING, &call).await.map(reply::whole);
     if gone != Ok(Some(1)) {
         base.register(DOING, &[queue]).await?;
@@ -70,10 +83,15 @@ async fn forget(base: &Base, queue: &QueueName, now: Time) -> Answer<()> {
 
 fn with_shelf(mut call: ScriptCall, shelf: &Shelf, now: Time) -> ScriptCall {
     let done_max = shelf.done_max.to_string();
-    let kept: [(Span, &str); 3] =
-        [(shelf.done_for, &done_max), (shelf.cancelled_for, ""), (shelf.dead_for, "")];
+    let kept: [(Span, &str); 3] = [
+        (shelf.done_for, &done_max),
+        (shelf.cancelled_for, ""),
+        (shelf.dead_for, ""),
+    ];
     for (kept_for, kept_max) in kept {
-        call.push(&sortable(now.before(kept_for).as_micros().saturating_add(1)));
+        call.push(&sortable(
+            now.before(kept_for).as_micros().saturating_add(1),
+        ));
         call.push(kept_max.as_bytes());
     }
     call.arg(QUEUE_KEPT_FOR.as_micros())
@@ -97,5 +115,12 @@ fn read(answer: Value) -> Option<Removed> {
     let more_jobs = number()? > 0;
     let keys = number()?;
     let more = more_jobs || number()? > 0;
-    Some(Removed { done, cancelled, dead, keys, more, is_unused: number()? > 0 })
+    Some(Removed {
+        done,
+        cancelled,
+        dead,
+        keys,
+        more,
+        is_unused: number()? > 0,
+    })
 }

@@ -16,7 +16,10 @@ const OPEN: &str = "open";
 /// All queues, by name.
 pub(crate) async fn queues(base: &Base) -> Answer<Vec<QueueStatus>> {
     let names = base.queues(DOING).await?;
-    let calls = names.iter().map(|name| base.script(&STATUS, name)).collect();
+    let calls = names
+        .iter()
+        .map(|name| base.script(&STATUS, name))
+        .collect();
     let mut queues = Vec::with_capacity(names.len());
     for (name, answer) in names.iter().zip(base.run_each(DOING, calls).await?) {
         queues.extend(status(name, answer)?);
@@ -30,7 +33,10 @@ pub(crate) async fn set_gate(base: &Base, queue: &QueueName, gate: Gate) -> Answ
     base.register(doing, &[queue]).await?;
     let word = if gate == Gate::Paused { PAUSED } else { OPEN };
     let mut command = redis::cmd("HSET");
-    command.arg(base.keys.part(queue, Part::Meta)).arg("gate").arg(word);
+    command
+        .arg(base.keys.part(queue, Part::Meta))
+        .arg("gate")
+        .arg(word);
     base.link.ask(doing, &command).await?;
     base.bell.ring();
     // Again: see `intake.rs`.
@@ -41,10 +47,19 @@ pub(crate) async fn set_gate(base: &Base, queue: &QueueName, gate: Gate) -> Answ
 pub(crate) async fn set_bounds(base: &Base, queue: &QueueName, bounds: Bounds) -> Answer<()> {
     let doing = "bounding a queue";
     base.register(doing, &[queue]).await?;
-    let max_size = bounds.max_size.map_or_else(String::new, |max| max.to_string());
+    let max_size = bounds
+        .max_size
+        .map_or_else(String::new, |max| max.to_string());
     let mut command = redis::cmd("HSET");
-    command.arg(base.keys.part(queue, Part::Meta)).arg("max_size").arg(max_size);
-    command.arg("overflow").arg(bounds.overflow.as_str()).arg("dead_max").arg(bounds.dead_max);
+    command
+        .arg(base.keys.part(queue, Part::Meta))
+        .arg("max_size")
+        .arg(max_size);
+    command
+        .arg("overflow")
+        .arg(bounds.overflow.as_str())
+        .arg("dead_max")
+        .arg(bounds.dead_max);
     base.link.ask(doing, &command).await?;
     // Again: see `intake.rs`.
     base.register(doing, &[queue]).await
@@ -61,25 +76,62 @@ fn status(name: &QueueName, answer: Value) -> Answer<Option<QueueStatus>> {
 
 fn read(name: &QueueName, parts: Vec<Value>) -> Option<QueueStatus> {
     let mut parts = parts.into_iter();
-    let gate = if reply::text(parts.next()?)? == PAUSED { Gate::Paused } else { Gate::Open };
-    let mut number = || parts.next().and_then(reply::whole).and_then(|number| u64::try_from(number).ok());
-    let totals = Totals { enqueued: number()?, done: number()?, dead: number()?, cancelled: number()? };
+    let gate = if reply::text(parts.next()?)? == PAUSED {
+        Gate::Paused
+    } else {
+        Gate::Open
+    };
+    let mut number = || {
+        parts
+            .next()
+            .and_then(reply::whole)
+            .and_then(|number| u64::try_from(number).ok())
+    };
+    let totals = Totals {
+        enqueued: number()?,
+        done: number()?,
+        dead: number()?,
+        cancelled: number()?,
+    };
     let mut counts = Counts::default();
     for state in State::ALL {
         *counts.of_mut(state) = number()?;
     }
     let mut bound = || reply::text(parts.next()?);
     let bounds = bounds(&bound()?, &bound()?, &bound()?)?;
-    let next_ready = parts.next().and_then(reply::bytes).and_then(|at| unsorted(&at)).map(Time::from_micros);
-    Some(QueueStatus { name: name.clone(), gate, counts, totals, next_ready, bounds })
+    let next_ready = parts
+        .next()
+        .and_then(reply::bytes)
+        .and_then(|at| unsorted(&at))
+        .map(Time::from_micros);
+    Some(QueueStatus {
+        name: name.clone(),
+        gate,
+        counts,
+        totals,
+        next_ready,
+        bounds,
+    })
 }
 
 /// Bounds as they were set; what nobody set is as usual.
 fn bounds(max_size: &str, overflow: &str, dead_max: &str) -> Option<Bounds> {
     let usual = Bounds::default();
     Some(Bounds {
-        max_size: if max_size.is_empty() { None } else { Some(max_size.parse().ok()?) },
-        overflow: if overflow.is_empty() { usual.overflow } else { overflow.parse().ok()? },
-        dead_max: if dead_max.is_empty() { usual.dead_max } else { dead_max.parse().ok()? },
+        max_size: if max_size.is_empty() {
+            None
+        } else {
+            Some(max_size.parse().ok()?)
+        },
+        overflow: if overflow.is_empty() {
+            usual.overflow
+        } else {
+            overflow.parse().ok()?
+        },
+        dead_max: if dead_max.is_empty() {
+            usual.dead_max
+        } else {
+            dead_max.parse().ok()?
+        },
     })
 }

@@ -7,8 +7,8 @@ use backstop_core::terms::Terms;
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
 use backstop_core::{
-    Fingerprint, Job, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Payload, Priority, QueueName, State,
-    Time,
+    Fingerprint, Job, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Payload, Priority,
+    QueueName, State, Time,
 };
 use std::ops::Range;
 
@@ -46,7 +46,9 @@ pub(crate) const fn number_bytes(number: LeaseNumber) -> [u8; 8] {
 
 /// A lease number from a script.
 pub(crate) fn number_of(bytes: &[u8]) -> Option<LeaseNumber> {
-    Some(LeaseNumber::from_i64(i64::from_be_bytes(bytes.try_into().ok()?)))
+    Some(LeaseNumber::from_i64(i64::from_be_bytes(
+        bytes.try_into().ok()?,
+    )))
 }
 
 /// A lease as scripts have it: job and number.
@@ -78,7 +80,9 @@ pub(crate) const fn state_letter(state: State) -> u8 {
 
 /// The state of a letter.
 pub(crate) fn state_of(letter: u8) -> Option<State> {
-    State::ALL.get(usize::from(letter.checked_sub(b'0')?)).copied()
+    State::ALL
+        .get(usize::from(letter.checked_sub(b'0')?))
+        .copied()
 }
 
 /// The letter of a reason in records and scripts.
@@ -89,7 +93,9 @@ pub(crate) fn reason_letter(reason: Option<Reason>) -> u8 {
 
 /// The reason of a letter.
 pub(crate) fn reason_of(letter: u8) -> Option<Reason> {
-    Reason::ALL.get(usize::from(letter.checked_sub(b'1')?)).copied()
+    Reason::ALL
+        .get(usize::from(letter.checked_sub(b'1')?))
+        .copied()
 }
 
 /// A job that comes in, as bytes.
@@ -112,7 +118,11 @@ pub(crate) fn pack(job: &NewJob, arrival: i64, now: Time) -> Packed {
 fn pack_record(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
     let hold = job.unique.as_ref().map(|unique| unique.hold(now));
     let key = job.unique.as_ref().map_or("", |unique| unique.key.as_str());
-    let behind = if hold.is_some() { key.len() } else { PAYLOAD_WITHIN_MAX };
+    let behind = if hold.is_some() {
+        key.len()
+    } else {
+        PAYLOAD_WITHIN_MAX
+    };
     let mut bytes = Vec::with_capacity(HEAD + job.kind.as_str().len() + behind);
     bytes.push(state_letter(job.first_state(now)));
     bytes.extend(NEVER);
@@ -137,7 +147,10 @@ fn pack_record(job: &NewJob, arrival: i64, now: Time) -> Vec<u8> {
 
 /// A job that comes in dead.
 pub(crate) fn pack_burial(burial: &Burial, arrival: i64) -> Packed {
-    let Packed { record: mut bytes, payload } = pack(&burial.job, arrival, burial.inserted_at);
+    let Packed {
+        record: mut bytes,
+        payload,
+    } = pack(&burial.job, arrival, burial.inserted_at);
     bytes[0] = state_letter(State::Dead);
     bytes[1..9].copy_from_slice(&sortable(burial.finished_at.as_micros()));
     bytes[18] = reason_letter(Some(burial.reason));
@@ -145,7 +158,10 @@ pub(crate) fn pack_burial(burial: &Burial, arrival: i64) -> Packed {
     bytes[23..27].copy_from_slice(&burial.lost_leases.to_be_bytes());
     bytes[35] += u8::from(burial.history.as_bytes().is_some());
     bytes[53..57].copy_from_slice(&burial.requeues.to_be_bytes());
-    Packed { record: bytes, payload }
+    Packed {
+        record: bytes,
+        payload,
+    }
 }
 
 /// A fingerprint as scripts have it.
@@ -155,7 +171,9 @@ pub(crate) const fn fingerprint_bytes(fingerprint: Fingerprint) -> [u8; 8] {
 
 /// A fingerprint from a script.
 pub(crate) fn fingerprint_of(bytes: &[u8]) -> Option<Fingerprint> {
-    Some(Fingerprint::from_i64(i64::from_be_bytes(bytes.try_into().ok()?)))
+    Some(Fingerprint::from_i64(i64::from_be_bytes(
+        bytes.try_into().ok()?,
+    )))
 }
 
 /// The payload with what the job carries beside it at the end. The last four bytes say how long that is.
@@ -204,12 +222,18 @@ impl Record {
     /// The record of these bytes; `None` if they are none.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let time = |range: Range<usize>| Some(Time::from_micros(unsorted(bytes.get(range)?)?));
-        let count = |range: Range<usize>| Some(u32::from_be_bytes(bytes.get(range)?.try_into().ok()?));
-        let kind_end = HEAD + usize::from(u16::from_be_bytes(bytes.get(78..HEAD)?.try_into().ok()?));
+        let count =
+            |range: Range<usize>| Some(u32::from_be_bytes(bytes.get(range)?.try_into().ok()?));
+        let kind_end =
+            HEAD + usize::from(u16::from_be_bytes(bytes.get(78..HEAD)?.try_into().ok()?));
         let kind = std::str::from_utf8(bytes.get(HEAD..kind_end)?).ok()?;
         let (flags, behind) = (bytes[35].checked_sub(b'0')?, bytes.get(kind_end..)?);
         let has = |flag: u8| flags & flag != 0;
-        let key = if has(WITH_KEY) { std::str::from_utf8(behind).ok()? } else { "" };
+        let key = if has(WITH_KEY) {
+            std::str::from_utf8(behind).ok()?
+        } else {
+            ""
+        };
         let state = state_of(bytes[0])?;
         Some(Self {
             state,
@@ -259,7 +283,11 @@ impl Record {
         held_by: Option<Claimant>,
     ) -> Option<Job> {
         let (payload, terms) = unpack_payload(self.payload.or(apart))?;
-        let state = if held_by.is_some() { State::Running } else { self.state };
+        let state = if held_by.is_some() {
+            State::Running
+        } else {
+            self.state
+        };
         Some(Job {
             id,
             queue: queue.clone(),

@@ -39,7 +39,11 @@ struct Known {
 
 impl Default for Registry {
     fn default() -> Self {
-        Self { max: AtomicUsize::new(QUEUES_MAX), known: Mutex::default(), owes: Notify::default() }
+        Self {
+            max: AtomicUsize::new(QUEUES_MAX),
+            known: Mutex::default(),
+            owes: Notify::default(),
+        }
     }
 }
 
@@ -55,7 +59,12 @@ impl Registry {
     }
 
     /// The names of all queues, in order.
-    pub(crate) async fn read(&self, link: &Link, keys: &Keys, doing: &'static str) -> Answer<Vec<QueueName>> {
+    pub(crate) async fn read(
+        &self,
+        link: &Link,
+        keys: &Keys,
+        doing: &'static str,
+    ) -> Answer<Vec<QueueName>> {
         self.read_within(link, keys, doing, Patience::Whole).await
     }
 
@@ -84,10 +93,14 @@ impl Registry {
         doing: &'static str,
         patience: Patience,
     ) -> Answer<Vec<QueueName>> {
-        let names = link.ask_within(doing, redis::cmd("SMEMBERS").arg(keys.queues()), patience).await?;
+        let names = link
+            .ask_within(doing, redis::cmd("SMEMBERS").arg(keys.queues()), patience)
+            .await?;
         let names = reply::list(names).ok_or_else(|| strange(doing))?;
         let names = names.into_iter().filter_map(reply::text);
-        let mut queues: Vec<QueueName> = names.filter_map(|name| QueueName::new(&name).ok()).collect();
+        let mut queues: Vec<QueueName> = names
+            .filter_map(|name| QueueName::new(&name).ok())
+            .collect();
         queues.sort_unstable();
         self.known().see_all(&queues);
         Ok(queues)
@@ -110,7 +123,10 @@ impl Registry {
     ) -> Answer<()> {
         let unseen: Vec<&QueueName> = {
             let known = self.known();
-            queues.iter().filter(|queue| !known.seen.contains(*queue)).collect()
+            queues
+                .iter()
+                .filter(|queue| !known.seen.contains(*queue))
+                .collect()
         };
         if unseen.is_empty() {
             return Ok(());
@@ -155,7 +171,11 @@ impl Registry {
         if may_be_later && self.known().owe_more(queues) {
             return Ok(());
         }
-        let patience = if may_be_later { Patience::Beside } else { Patience::Whole };
+        let patience = if may_be_later {
+            Patience::Beside
+        } else {
+            Patience::Whole
+        };
         match add(link, keys, doing, queues.iter().copied(), patience).await {
             Err(error) if may_be_later && error.is_transient() => {
                 tracing::warn!(%error, "the registry of queues does not answer; queues are entered when it does");
@@ -181,7 +201,9 @@ impl Registry {
                 match add(link, keys, "entering queues", owed.iter(), Patience::Whole).await {
                     Ok(()) if self.known().paid(&owed) => break,
                     Ok(()) => {}
-                    Err(error) => tracing::debug!(%error, "the registry of queues still does not answer"),
+                    Err(error) => {
+                        tracing::debug!(%error, "the registry of queues still does not answer")
+                    }
                 }
             }
         }
@@ -207,7 +229,8 @@ impl Known {
     }
 
     fn owe(&mut self, queues: &[&QueueName]) {
-        self.owed.extend(queues.iter().map(|queue| (*queue).clone()));
+        self.owed
+            .extend(queues.iter().map(|queue| (*queue).clone()));
     }
 
     /// Whether something is owed already: then this is, too.
@@ -251,7 +274,10 @@ mod tests {
         let mut known = Known::default();
         known.see([&a].into_iter());
         assert!(known.has_seen(&[&a]) && !known.has_seen(&[&a, &b]));
-        assert!(!known.owe_more(&[&a]), "nothing is owed: it is to be entered now");
+        assert!(
+            !known.owe_more(&[&a]),
+            "nothing is owed: it is to be entered now"
+        );
         known.owe(&[&a]);
         let paying = known.owed.clone();
         assert!(known.owe_more(&[&b]));

@@ -11,7 +11,9 @@ use crate::link::machine_micros;
 use crate::moves::finish;
 use crate::record::{fingerprint_bytes, id_of, reason_of, state_letter};
 use crate::reply;
-use crate::script::{DISSOLVE, MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, RECOUNT, TALLY};
+use crate::script::{
+    DISSOLVE, MEND_CLAIMS, MEND_DEATHS, MEND_JOBS, MEND_LINE, NOTE_DEATHS, RECOUNT, TALLY,
+};
 use crate::streams;
 use backstop_core::failure::History;
 use backstop_core::port::Answer;
@@ -28,7 +30,8 @@ const SEARCH_STEP: usize = 1_000;
 
 /// A whole pass: all queues and streams there are, known or not, and everything in them.
 pub(crate) async fn repair_all(base: &Base) -> Answer<usize> {
-    let mut mended = find_queues(base).await? + cells::mend(base, DOING).await? + streams::mend(base).await?;
+    let mut mended =
+        find_queues(base).await? + cells::mend(base, DOING).await? + streams::mend(base).await?;
     for queue in base.queues(DOING).await? {
         mended += repair(base, &queue).await?;
     }
@@ -49,7 +52,12 @@ pub(crate) async fn repair_what_disagrees(base: &Base) -> Answer<()> {
     streams::mend_what_disagrees(base).await?;
     for tally in tallies(base, DOING).await? {
         if tally.moving > 0 {
-            Step { base, queue: &tally.queue }.moves().await?;
+            Step {
+                base,
+                queue: &tally.queue,
+            }
+            .moves()
+            .await?;
         }
         if !tally.agrees() {
             let mended = repair(base, &tally.queue).await?;
@@ -74,7 +82,9 @@ pub(crate) struct Tally {
 impl Tally {
     /// Whether every job has its payload and one place, every claim all its parts, and every death its group.
     pub(crate) fn agrees(&self) -> bool {
-        [self.ordered, self.placed].iter().all(|count| *count == self.records)
+        [self.ordered, self.placed]
+            .iter()
+            .all(|count| *count == self.records)
             && self.payloads[0] == self.payloads[1]
             && self.claims.iter().all(|count| *count == self.claims[0])
             && self.deaths.iter().all(|count| *count == self.deaths[0])
@@ -84,10 +94,16 @@ impl Tally {
 /// The tallies of all queues.
 pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tally>> {
     let queues = base.queues(doing).await?;
-    let calls = queues.iter().map(|queue| base.script(&TALLY, queue)).collect();
+    let calls = queues
+        .iter()
+        .map(|queue| base.script(&TALLY, queue))
+        .collect();
     let answers = base.run_each(doing, calls).await?;
     let read = |(queue, answer): (QueueName, Value)| {
-        let counts = reply::list(answer)?.into_iter().map(reply::whole).collect::<Option<Vec<i64>>>()?;
+        let counts = reply::list(answer)?
+            .into_iter()
+            .map(reply::whole)
+            .collect::<Option<Vec<i64>>>()?;
         let (jobs, others) = counts.split_first_chunk::<3>()?;
         let (payloads, others) = others.split_first_chunk::<2>()?;
         let (claims, others) = others.split_first_chunk::<4>()?;
@@ -110,11 +126,15 @@ pub(crate) async fn tallies(base: &Base, doing: &'static str) -> Answer<Vec<Tall
 /// Registers queues that are there and not known; tells how many.
 async fn find_queues(base: &Base) -> Answer<usize> {
     let keys = find_keys(base, &base.keys.any_queue()).await?;
-    let mut found: Vec<QueueName> = keys.iter().filter_map(|key| base.keys.queue_of(key)).collect();
+    let mut found: Vec<QueueName> = keys
+        .iter()
+        .filter_map(|key| base.keys.queue_of(key))
+        .collect();
     let known = base.queues(DOING).await?;
     found.retain(|queue| known.binary_search(queue).is_err());
     if !found.is_empty() {
-        base.register(DOING, &found.iter().collect::<Vec<_>>()).await?;
+        base.register(DOING, &found.iter().collect::<Vec<_>>())
+            .await?;
     }
     Ok(found.len())
 }
@@ -127,9 +147,19 @@ pub(crate) async fn find_keys(base: &Base, pattern: &str) -> Answer<Vec<String>>
         let mut cursor = "0".to_owned();
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SEARCH_STEP);
-            let (next, keys) = readable(DOING, reply::scanned(base.link.ask_at(DOING, &node, &scan).await?))?;
-            found.extend(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()));
+            scan.arg(&cursor)
+                .arg("MATCH")
+                .arg(pattern)
+                .arg("COUNT")
+                .arg(SEARCH_STEP);
+            let (next, keys) = readable(
+                DOING,
+                reply::scanned(base.link.ask_at(DOING, &node, &scan).await?),
+            )?;
+            found.extend(
+                keys.into_iter()
+                    .filter_map(|key| String::from_utf8(key).ok()),
+            );
             cursor = next;
             if cursor == "0" {
                 break;
@@ -147,8 +177,13 @@ async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
     let mut mended = step.strays(Part::Leases, b"L").await?;
     mended += step.claims().await?;
     mended += step.jobs().await?;
-    for state in State::ALL.into_iter().filter(|state| *state != State::Running) {
-        mended += step.strays(crate::lines::part_of(state), &[state_letter(state)]).await?;
+    for state in State::ALL
+        .into_iter()
+        .filter(|state| *state != State::Running)
+    {
+        mended += step
+            .strays(crate::lines::part_of(state), &[state_letter(state)])
+            .await?;
     }
     mended += step.strays(Part::Order, b"O").await?;
     mended += step.strays(Part::Payloads, b"P").await?;
@@ -164,10 +199,17 @@ async fn repair(base: &Base, queue: &QueueName) -> Answer<usize> {
 }
 
 /// Makes every ready job a member of the line by itself, so that it can be looked for there.
-pub(crate) async fn dissolve_runs(base: &Base, doing: &'static str, queue: &QueueName) -> Answer<()> {
-    while base.link.run(doing, &base.script(&DISSOLVE, queue).arg(DISSOLVED_AT_ONCE)).await? == Value::Int(1)
-    {
-    }
+pub(crate) async fn dissolve_runs(
+    base: &Base,
+    doing: &'static str,
+    queue: &QueueName,
+) -> Answer<()> {
+    while base
+        .link
+        .run(doing, &base.script(&DISSOLVE, queue).arg(DISSOLVED_AT_ONCE))
+        .await?
+        == Value::Int(1)
+    {}
     Ok(())
 }
 
@@ -202,14 +244,20 @@ impl Step<'_> {
     async fn claims(&self) -> Answer<usize> {
         let mut mended = 0;
         for part in [Part::Held, Part::Terms, Part::Claims, Part::Left] {
-            mended += self.each(part, || self.base.script(&MEND_CLAIMS, self.queue)).await?;
+            mended += self
+                .each(part, || self.base.script(&MEND_CLAIMS, self.queue))
+                .await?;
         }
         Ok(mended)
     }
 
     /// Counts the payloads that stand apart; tells by how many they were miscounted.
     async fn payloads(&self) -> Answer<usize> {
-        let answer = self.base.link.run(DOING, &self.base.script(&RECOUNT, self.queue)).await?;
+        let answer = self
+            .base
+            .link
+            .run(DOING, &self.base.script(&RECOUNT, self.queue))
+            .await?;
         readable(DOING, reply::count(answer))
     }
 
@@ -226,10 +274,14 @@ impl Step<'_> {
                 readable(DOING, reply::list(self.base.link.run(DOING, &call).await?))?.into_iter();
             mended += readable(DOING, parts.next().and_then(reply::count))?;
             let mut call = self.base.script(&NOTE_DEATHS, self.queue);
-            while let (Some(member), Some(reason), Some(history)) = (parts.next(), parts.next(), parts.next())
+            while let (Some(member), Some(reason), Some(history)) =
+                (parts.next(), parts.next(), parts.next())
             {
                 call.push(&readable(DOING, reply::bytes(member))?);
-                call.push(&fingerprint_bytes(readable(DOING, fingerprint(reason, history))?));
+                call.push(&fingerprint_bytes(readable(
+                    DOING,
+                    fingerprint(reason, history),
+                )?));
             }
             mended += readable(DOING, reply::count(self.base.link.run(DOING, &call).await?))?;
             cursor = next;
@@ -254,7 +306,11 @@ impl Step<'_> {
     }
 
     /// Hands all names in a part to a script, a few at a time.
-    async fn each(&self, part: Part, head: impl Fn() -> crate::script::ScriptCall) -> Answer<usize> {
+    async fn each(
+        &self,
+        part: Part,
+        head: impl Fn() -> crate::script::ScriptCall,
+    ) -> Answer<usize> {
         let (mut cursor, mut mended) = ("0".to_owned(), 0);
         loop {
             let (next, names) = self.names(part, &cursor).await?;
@@ -274,7 +330,10 @@ impl Step<'_> {
     /// The next names in a part, and where to go on.
     async fn names(&self, part: Part, cursor: &str) -> Answer<(String, Vec<Vec<u8>>)> {
         let scan = self.scan(part, cursor);
-        let (next, found) = readable(DOING, reply::scanned(self.base.link.ask(DOING, &scan).await?))?;
+        let (next, found) = readable(
+            DOING,
+            reply::scanned(self.base.link.ask(DOING, &scan).await?),
+        )?;
         Ok((next, found.into_iter().step_by(2).collect()))
     }
 
@@ -300,14 +359,20 @@ impl Step<'_> {
             _ => STEP,
         };
         let mut command = redis::cmd(verb);
-        command.arg(self.base.keys.part(self.queue, part)).arg(cursor).arg("COUNT").arg(count);
+        command
+            .arg(self.base.keys.part(self.queue, part))
+            .arg(cursor)
+            .arg("COUNT")
+            .arg(count);
         command
     }
 }
 
 /// What a job died of.
 fn fingerprint(reason: Value, history: Value) -> Option<Fingerprint> {
-    let reason = reply::bytes(reason)?.first().and_then(|letter| reason_of(*letter));
+    let reason = reply::bytes(reason)?
+        .first()
+        .and_then(|letter| reason_of(*letter));
     let history = Some(reply::bytes(history)?).filter(|history| !history.is_empty());
     Some(Fingerprint::of_death(reason, &History::stored(history)))
 }

@@ -45,7 +45,10 @@ pub(crate) fn all_bytes(value: Value) -> Option<Vec<Vec<u8>>> {
 /// A flat list of pairs of bytes, as a hash is answered.
 pub(crate) fn pairs(value: Value) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     if let Value::Map(entries) = value {
-        return entries.into_iter().map(|(key, value)| Some((bytes(key)?, bytes(value)?))).collect();
+        return entries
+            .into_iter()
+            .map(|(key, value)| Some((bytes(key)?, bytes(value)?)))
+            .collect();
     }
     let mut values = list(value)?.into_iter();
     let mut pairs = Vec::with_capacity(values.len() / 2);

@@ -118,7 +118,10 @@ const HEAD_BYTES: usize = 2_048;
 
 impl Script {
     fn new(source: &'static str) -> Self {
-        Self { source, hash: redis::Script::new(source).get_hash().to_owned() }
+        Self {
+            source,
+            hash: redis::Script::new(source).get_hash().to_owned(),
+        }
     }
 
     /// A call of the script on a queue.
@@ -134,11 +137,17 @@ impl Script {
     pub(crate) fn with(&'static self, keys: &[String]) -> ScriptCall {
         let absent = keys.first().map(|key| absent_beside(key));
         let mut command = Cmd::with_capacity(keys.len() + 4, HEAD_BYTES);
-        command.arg("EVALSHA").arg(&self.hash).arg(keys.len() + usize::from(absent.is_some()));
+        command
+            .arg("EVALSHA")
+            .arg(&self.hash)
+            .arg(keys.len() + usize::from(absent.is_some()));
         for key in keys.iter().chain(&absent) {
             command.arg(key);
         }
-        ScriptCall { script: self, command }
+        ScriptCall {
+            script: self,
+            command,
+        }
     }
 }
 

@@ -26,11 +26,16 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Seizu
     let max = seize.max.min(SEIZE_MAX);
     let looks = queues.iter().map(|queue| {
         let call = base.script(&EXPIRED, queue).arg(now.as_micros()).arg(far);
-        call.arg(&number_bytes(seize.number)[..]).arg(max).arg(now.after(SET_BACK_MIN).as_micros())
+        call.arg(&number_bytes(seize.number)[..])
+            .arg(max)
+            .arg(now.after(SET_BACK_MIN).as_micros())
     });
     let (mut held, mut ahead, mut expired) = (Vec::new(), Vec::new(), Vec::new());
     let mut more = false;
-    for (queue, answer) in queues.iter().zip(base.run_apart(DOING, looks.collect()).await?) {
+    for (queue, answer) in queues
+        .iter()
+        .zip(base.run_apart(DOING, looks.collect()).await?)
+    {
         let Some(answer) = answer else { continue };
         let found = readable(DOING, read_found(queue, answer))?;
         held.extend(found.is_open.then_some(queue));
@@ -94,13 +99,19 @@ async fn move_back(base: &Base, ahead: &[Ahead<'_>], now: Time) -> Answer<()> {
     let mut calls = BTreeMap::<&QueueName, ScriptCall>::new();
     for claim in ahead {
         let seen = seen.get(claim.worker.as_str()).copied();
-        let Some(until) = seen.and_then(|seen| moved_back(claim.until, seen, now)) else { continue };
-        let call = calls.entry(claim.queue).or_insert_with(|| base.script(&MOVE_BACK, claim.queue));
+        let Some(until) = seen.and_then(|seen| moved_back(claim.until, seen, now)) else {
+            continue;
+        };
+        let call = calls
+            .entry(claim.queue)
+            .or_insert_with(|| base.script(&MOVE_BACK, claim.queue));
         call.push(&claim.number);
         call.push(claim.until.as_micros().to_string().as_bytes());
         call.push(until.as_micros().to_string().as_bytes());
     }
-    base.run_each(DOING, calls.into_values().collect()).await.map(drop)
+    base.run_each(DOING, calls.into_values().collect())
+        .await
+        .map(drop)
 }
 
 /// From which queue to take how many of which claims.
@@ -117,7 +128,9 @@ fn plan(mut expired: Vec<Expired<'_>>, max: usize) -> Plan<'_> {
         }
         let taken = claim.jobs.min(room);
         room -= taken;
-        plan.entry(claim.queue).or_default().push((claim.number, taken));
+        plan.entry(claim.queue)
+            .or_default()
+            .push((claim.number, taken));
     }
     plan
 }
@@ -158,16 +171,33 @@ fn read_found(queue: &QueueName, answer: Value) -> Option<Found<'_>> {
         let number = reply::bytes(parts.next()?)?;
         let until = Time::from_micros(reply::whole(parts.next()?)?);
         let holder = reply::text(parts.next()?)?;
-        let worker = holder.split_once('\n').map(|(_, worker)| worker.to_owned()).unwrap_or_default();
-        ahead.push(Ahead { until, number, queue, worker });
+        let worker = holder
+            .split_once('\n')
+            .map(|(_, worker)| worker.to_owned())
+            .unwrap_or_default();
+        ahead.push(Ahead {
+            until,
+            number,
+            queue,
+            worker,
+        });
     }
     let mut expired = Vec::new();
     while let (Some(number), Some(until), Some(jobs)) = (parts.next(), parts.next(), parts.next()) {
         let jobs = usize::try_from(reply::whole(jobs)?).unwrap_or_default();
         let number = reply::bytes(number)?;
-        expired.push(Expired { until_micros: reply::whole(until)?, number, queue, jobs });
+        expired.push(Expired {
+            until_micros: reply::whole(until)?,
+            number,
+            queue,
+            jobs,
+        });
     }
-    Some(Found { is_open, ahead, expired })
+    Some(Found {
+        is_open,
+        ahead,
+        expired,
+    })
 }
 
 /// A job under its new lease; the old one stands behind a bar.
@@ -178,6 +208,16 @@ fn seized_run(run: HandedOut) -> Option<Seized> {
     let former = lease.get(bar + 1..)?;
     let (number, begun, worker) = (former.get(..8)?, former.get(8)?, former.get(9..)?);
     let worker = WorkerName::new(&String::from_utf8_lossy(worker));
-    let former = Lease { number: number_of(number)?, ..run.leased.lease.clone() };
-    Some(Seized { run: run.leased, vanished: Vanished { worker, lease: former }, begun: *begun == b'1' })
+    let former = Lease {
+        number: number_of(number)?,
+        ..run.leased.lease.clone()
+    };
+    Some(Seized {
+        run: run.leased,
+        vanished: Vanished {
+            worker,
+            lease: former,
+        },
+        begun: *begun == b'1',
+    })
 }

@@ -24,13 +24,22 @@ type Numbered<'a> = (usize, &'a Settlement);
 
 /// Ends runs: queues side by side, the runs of a queue in order. What a part of a cluster says is not lost with one that is gone, or that
 /// refuses: told again, the end of a job of which nothing is kept would be stale.
-pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -> Answer<Vec<Settled>> {
+pub(crate) async fn settle(
+    base: &Base,
+    settlements: &[Settlement],
+    now: Time,
+) -> Answer<Vec<Settled>> {
     let mut queues: BTreeMap<&QueueName, Vec<Numbered<'_>>> = BTreeMap::new();
     for (at, settlement) in settlements.iter().enumerate() {
-        queues.entry(&settlement.lease.queue).or_default().push((at, settlement));
+        queues
+            .entry(&settlement.lease.queue)
+            .or_default()
+            .push((at, settlement));
     }
     let patience = patience(queues.len());
-    let parts = queues.iter().map(|(queue, runs)| settle_in(base, queue, runs, now, patience));
+    let parts = queues
+        .iter()
+        .map(|(queue, runs)| settle_in(base, queue, runs, now, patience));
     let parts = join_all(parts).await;
     let (mut answers, mut failure) = (vec![Settled::Unanswered; settlements.len()], None);
     for (runs, (said, failed)) in queues.values().zip(parts) {
@@ -43,13 +52,18 @@ pub(crate) async fn settle(base: &Base, settlements: &[Settlement], now: Time) -
         }
     }
     match failure {
-        Some(error) if answers.iter().all(|answer| *answer == Settled::Unanswered) => return Err(error),
+        Some(error) if answers.iter().all(|answer| *answer == Settled::Unanswered) => {
+            return Err(error);
+        }
         Some(error) if !error.is_transient() => {
             tracing::warn!(%error, "ends of runs are refused, beside others that are taken");
         }
         _ => {}
     }
-    if settlements.iter().any(|settlement| !settlement.outcome.transition(now).state.is_final()) {
+    if settlements
+        .iter()
+        .any(|settlement| !settlement.outcome.transition(now).state.is_final())
+    {
         base.bell.ring();
     }
     Ok(answers)
@@ -84,7 +98,13 @@ async fn settle_slice(
     call.push(&sortable(now.as_micros()));
     call = call.arg(DEAD_MAX_USUAL);
     let parts = alike(slice, now);
-    for Alike { change, number, ids, .. } in &parts {
+    for Alike {
+        change,
+        number,
+        ids,
+        ..
+    } in &parts
+    {
         call.push(change);
         call.push(number);
         call.push(ids);
@@ -113,7 +133,10 @@ fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<Alike> {
     let mut parts: Vec<Alike> = Vec::new();
     let (mut jobs, mut open) = (HashSet::with_capacity(runs.len()), 0);
     for (at, (_, settlement)) in runs.iter().enumerate() {
-        let (change, number) = (change(&settlement.outcome, now), number_bytes(settlement.lease.number));
+        let (change, number) = (
+            change(&settlement.outcome, now),
+            number_bytes(settlement.lease.number),
+        );
         if !jobs.insert(settlement.lease.job) {
             jobs.clear();
             jobs.insert(settlement.lease.job);
@@ -125,10 +148,17 @@ fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<Alike> {
         } else {
             open.max(parts.len().saturating_sub(1))
         };
-        let known = parts[from..].iter().rposition(|part| part.number == number && part.change == change);
+        let known = parts[from..]
+            .iter()
+            .rposition(|part| part.number == number && part.change == change);
         let place = known.map_or(parts.len(), |known| from + known);
         if place == parts.len() {
-            parts.push(Alike { change, number, ids: Vec::new(), runs: Vec::new() });
+            parts.push(Alike {
+                change,
+                number,
+                ids: Vec::new(),
+                runs: Vec::new(),
+            });
         }
         let part = &mut parts[place];
         part.ids.extend(settlement.lease.job.as_bytes());
@@ -144,15 +174,26 @@ fn change(outcome: &Outcome, now: Time) -> Vec<u8> {
     let mut bytes = vec![
         b'0' + outcome.tag(),
         state_letter(transition.state),
-        if transition.place == Place::Former { b'F' } else { b'T' },
+        if transition.place == Place::Former {
+            b'F'
+        } else {
+            b'T'
+        },
         b'0' + transition.attempts as u8,
         b'0' + transition.lost_leases as u8,
         reason_letter(transition.reason),
         b'0' + u8::from(transition.gone),
-        history.map_or(AS_IT_IS, |history| if history.is_some() { THIS } else { NONE }),
+        history.map_or(
+            AS_IT_IS,
+            |history| if history.is_some() { THIS } else { NONE },
+        ),
         b'0' + u8::from(transition.anew),
     ];
-    bytes.extend(transition.run_at.map_or([0; 8], |at| sortable(at.as_micros())));
+    bytes.extend(
+        transition
+            .run_at
+            .map_or([0; 8], |at| sortable(at.as_micros())),
+    );
     bytes.extend(transition.fingerprint.map_or([0; 8], fingerprint_bytes));
     bytes.extend(history.flatten().unwrap_or_default());
     bytes

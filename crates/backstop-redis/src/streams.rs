@@ -18,15 +18,20 @@ use backstop_core::limits::STREAM_KEYS_MAX;
 use backstop_core::port::backlog::{check_count, check_term};
 use backstop_core::port::streams::{check_advances, check_offer, check_take};
 use backstop_core::port::{
-    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take, Taken,
-    Wanted,
+    Advance, Advanced, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StreamStatus, Streams, Take,
+    Taken, Wanted,
 };
 use backstop_core::stream::{Record, StoredKey};
 use backstop_core::{StreamKey, StreamName, Time};
 
 #[async_trait]
 impl Streams for RedisStore {
-    async fn offer(&self, stream: StreamName, records: Vec<Record>, now: Time) -> Answer<Vec<Offered>> {
+    async fn offer(
+        &self,
+        stream: StreamName,
+        records: Vec<Record>,
+        now: Time,
+    ) -> Answer<Vec<Offered>> {
         check_offer(&records)?;
         offer::offer(self.base(), &stream, &records, now).await
     }
@@ -34,7 +39,9 @@ impl Streams for RedisStore {
     async fn take(&self, take: Take, now: Time) -> Answer<Taken> {
         check_take(&take, now)?;
         match &take.wanted {
-            Wanted::Keys(keys) | Wanted::Seized(keys) => take::take(self.base(), &take, keys, now).await,
+            Wanted::Keys(keys) | Wanted::Seized(keys) => {
+                take::take(self.base(), &take, keys, now).await
+            }
             Wanted::Due(max) => due::take_due(self.base(), &take, *max, now).await,
         }
     }

@@ -24,7 +24,11 @@ pub(crate) async fn job(base: &Base, id: JobId) -> Answer<Option<Job>> {
     let queues = base.queues(doing).await?;
     let spots: Vec<Spot> = (0..queues.len()).map(|queue| Spot { queue, id }).collect();
     let views = views_at(base, doing, &queues, &spots).await?;
-    views.into_iter().next().map(|view| whole(doing, view)).transpose()
+    views
+        .into_iter()
+        .next()
+        .map(|view| whole(doing, view))
+        .transpose()
 }
 
 /// All jobs of an id, by their queues. One that goes from a queue to another at this moment is one job.
@@ -33,7 +37,9 @@ pub(crate) async fn namesakes(base: &Base, id: JobId) -> Answer<Vec<Job>> {
     let queues = base.queues(doing).await?;
     let spots: Vec<Spot> = match locate(base, doing, &queues, &[id]).await?.first() {
         None | Some(Whereabouts::Nowhere) => Vec::new(),
-        Some(Whereabouts::In(queue) | Whereabouts::Leaving(queue)) => vec![Spot { queue: *queue, id }],
+        Some(Whereabouts::In(queue) | Whereabouts::Leaving(queue)) => {
+            vec![Spot { queue: *queue, id }]
+        }
         Some(Whereabouts::Several) => (0..queues.len()).map(|queue| Spot { queue, id }).collect(),
     };
     let views = views_at(base, doing, &queues, &spots).await?;
@@ -57,7 +63,10 @@ fn whole(doing: &'static str, view: View) -> Answer<Job> {
         View::Whole(job) => Ok(*job),
         View::Damaged(Damaged { id, why, .. }) => {
             let id = id.map_or_else(|| "without an id".to_owned(), |id| id.to_string());
-            Err(StoreError::corrupt(doing, format!("{why} of job {id}; delete it by its id")))
+            Err(StoreError::corrupt(
+                doing,
+                format!("{why} of job {id}; delete it by its id"),
+            ))
         }
     }
 }
@@ -148,7 +157,11 @@ fn view(queue: &QueueName, id: JobId, parts: Vec<Value>) -> View {
     read_job(queue, id, parts).map_or_else(
         || {
             let why = "the record or the payload cannot be read".to_owned();
-            View::Damaged(Damaged { id: Some(id), queue: Some(queue.clone()), why })
+            View::Damaged(Damaged {
+                id: Some(id),
+                queue: Some(queue.clone()),
+                why,
+            })
         },
         |job| View::Whole(Box::new(job)),
     )
@@ -162,11 +175,14 @@ fn read_job(queue: &QueueName, id: JobId, parts: Vec<Value>) -> Option<Job> {
     let worker = parts.next().and_then(reply::text);
     let until = parts.next().and_then(reply::whole);
     let since = parts.next().and_then(reply::whole).map(Time::from_micros);
-    let held_by = worker.zip(since).zip(until).map(|((worker, since), until)| Claimant {
-        worker: WorkerName::new(&worker),
-        since,
-        until: Time::from_micros(until),
-    });
+    let held_by = worker
+        .zip(since)
+        .zip(until)
+        .map(|((worker, since), until)| Claimant {
+            worker: WorkerName::new(&worker),
+            since,
+            until: Time::from_micros(until),
+        });
     record.view(queue, id, apart, history, held_by)
 }
 
@@ -174,9 +190,9 @@ fn seen(answer: Value) -> Option<Seen> {
     let bytes = reply::bytes(answer)?;
     let (state, behind) = bytes.split_first()?;
     let (fingerprint, kind) = match behind.split_first()? {
-        (b'F', behind) => {
-            behind.split_at_checked(8).map(|(bytes, kind)| (record::fingerprint_of(bytes), kind))?
-        }
+        (b'F', behind) => behind
+            .split_at_checked(8)
+            .map(|(bytes, kind)| (record::fingerprint_of(bytes), kind))?,
         (_, kind) => (None, kind),
     };
     Some(Seen {

@@ -11,7 +11,12 @@ use std::sync::Once;
 
 async fn fresh() -> RedisStore {
     static USER: Once = Once::new();
-    USER.call_once(|| servers::cluster().masters().into_iter().for_each(user::make_on));
+    USER.call_once(|| {
+        servers::cluster()
+            .masters()
+            .into_iter()
+            .for_each(user::make_on)
+    });
     let address = user::log_in(&servers::cluster().fresh_url());
     let store = RedisStore::open(&address).expect("a good address");
     let store = store.with_max_queues(QUEUES_IN_CONTRACT);

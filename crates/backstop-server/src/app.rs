@@ -75,7 +75,11 @@ impl App {
     /// Puts a new configuration in force.
     pub fn reload(&self, config: Config) {
         self.0.backstop.redact_by(config.redaction.clone());
-        *self.0.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        *self
+            .0
+            .config
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
     /// What happened lately, for charts.
@@ -150,6 +154,9 @@ impl App {
     /// Who sent wrong tokens lately.
     pub(crate) fn failures(&self) -> MutexGuard<'_, Failures> {
         // A table of counts: any state of it is a good state.
-        self.0.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

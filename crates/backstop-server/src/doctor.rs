@@ -57,7 +57,8 @@ impl Doctor {
     /// What is known by now. Where that is old, a new look begins, and nobody waits for it.
     pub(crate) fn opinion(&self, app: &App) -> Opinion {
         let mut desk = self.desk();
-        let is_due = desk.next.is_none_or(|next| Instant::now() >= next) && !desk.opinion.is_looking;
+        let is_due =
+            desk.next.is_none_or(|next| Instant::now() >= next) && !desk.opinion.is_looking;
         desk.opinion.is_looking |= is_due;
         let opinion = desk.opinion.clone();
         // Before the look begins: one that is dropped at once comes back to this desk.
@@ -94,9 +95,16 @@ impl Look {
         };
         match examined {
             Ok(findings) => {
-                let found = Some(Found { at, findings: Arc::new(findings) });
+                let found = Some(Found {
+                    at,
+                    findings: Arc::new(findings),
+                });
                 let mut desk = self.0.desk();
-                desk.opinion = Opinion { found, failed: None, ..desk.opinion.clone() };
+                desk.opinion = Opinion {
+                    found,
+                    failed: None,
+                    ..desk.opinion.clone()
+                };
                 desk.next = Some(Instant::now() + EVERY.max(began.elapsed() * SHARE));
             }
             Err(error) => self.fail(error),
@@ -114,7 +122,9 @@ impl Look {
 impl Drop for Look {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.fail("the look broke off, which is a fault of backstop; its log says more".to_owned());
+            self.fail(
+                "the look broke off, which is a fault of backstop; its log says more".to_owned(),
+            );
         }
         self.0.desk().opinion.is_looking = false;
     }
@@ -123,7 +133,11 @@ impl Drop for Look {
 async fn examine(app: &App) -> Answer<Vec<Finding>> {
     let usual = QueueSettings::default().lease;
     let config = app.config();
-    let shortest = config.queues.values().map(|queue| queue.settings.lease).fold(usual, Ord::min);
+    let shortest = config
+        .queues
+        .values()
+        .map(|queue| queue.settings.lease)
+        .fold(usual, Ord::min);
     Ok(app.backstop().examine_store(shortest).await?.findings)
 }
 

@@ -4,17 +4,19 @@ use crate::words::one_line;
 
 /// Text that is text in markup and in an attribute, whatever it holds.
 pub(crate) fn escaped(text: &str) -> String {
-    one_line(text).chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-        escaped
-    })
+    one_line(text)
+        .chars()
+        .fold(String::with_capacity(text.len()), |mut escaped, c| {
+            match c {
+                '&' => escaped.push_str("&amp;"),
+                '<' => escaped.push_str("&lt;"),
+                '>' => escaped.push_str("&gt;"),
+                '"' => escaped.push_str("&quot;"),
+                '\'' => escaped.push_str("&#39;"),
+                other => escaped.push(other),
+            }
+            escaped
+        })
 }
 
 #[cfg(test)]
@@ -23,6 +25,9 @@ mod tests {
 
     #[test]
     fn text_cannot_become_markup() {
-        assert_eq!(escaped("<a b='c'>&\"\u{1b}"), "&lt;a b=&#39;c&#39;&gt;&amp;&quot;\\u001b");
+        assert_eq!(
+            escaped("<a b='c'>&\"\u{1b}"),
+            "&lt;a b=&#39;c&#39;&gt;&amp;&quot;\\u001b"
+        );
     }
 }

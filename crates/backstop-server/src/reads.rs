@@ -14,9 +14,15 @@ use std::task::{Context, Poll};
 
 /// Lets a read through when it is its caller's turn.
 pub(crate) async fn few_at_once(State(app): State<App>, request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("", MatchedPath::as_str);
     let route = inner_path(&app, route).to_owned();
-    let caller = request.extensions().get::<Caller>().map(|caller| caller.key().clone());
+    let caller = request
+        .extensions()
+        .get::<Caller>()
+        .map(|caller| caller.key().clone());
     let Some(caller) = caller.filter(|_| is_expensive(request.method(), &route)) else {
         return next.run(request).await;
     };

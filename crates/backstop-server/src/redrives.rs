@@ -51,15 +51,27 @@ pub(crate) fn run(app: &App, dead: DeadLetters, id: String) {
 /// Goes on with those that were left.
 pub(crate) async fn resume(app: &App) -> backstop::core::port::Answer<()> {
     let left = app.backstop().dead().redrives_left().await?;
-    for report in left.into_iter().filter(|report| !app.given_up().has(&report.id)) {
-        run(app, app.config().dead(app.backstop(), &report.by), report.id);
+    for report in left
+        .into_iter()
+        .filter(|report| !app.given_up().has(&report.id))
+    {
+        run(
+            app,
+            app.config().dead(app.backstop(), &report.by),
+            report.id,
+        );
     }
     Ok(())
 }
 
 async fn to_its_end(app: &App, dead: &DeadLetters, id: &str) {
-    let go_on =
-        |_: &_| if app.closing().is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let go_on = |_: &_| {
+        if app.closing().is_cancelled() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
     match dead.run_redrive(id, go_on).await {
         Ok(report) if report.phase.is_ended() => {
             tracing::info!(redrive = id, phase = %report.phase, requeued = report.requeued, "a redrive has ended");

@@ -31,17 +31,29 @@ use utoipa_axum::router::OpenApiRouter;
 
 /// Everything that is served, under the path of `app`, behind access and limits.
 pub fn router(app: &App) -> Router {
-    let (api, _description) = OpenApiRouter::new().nest("/v1", api::routes()).split_for_parts();
+    let (api, _description) = OpenApiRouter::new()
+        .nest("/v1", api::routes())
+        .split_for_parts();
     let of_machines = api::described(app.base()).merge(meters::routes());
-    let all =
-        Router::new().merge(api).merge(of_machines.clone()).merge(pages::routes()).merge(access::routes());
-    let mounted = if app.base().is_empty() { all } else { under(app.base(), all, of_machines) };
+    let all = Router::new()
+        .merge(api)
+        .merge(of_machines.clone())
+        .merge(pages::routes())
+        .merge(access::routes());
+    let mounted = if app.base().is_empty() {
+        all
+    } else {
+        under(app.base(), all, of_machines)
+    };
     fortified(mounted, app).with_state(app.clone())
 }
 
 /// `all` under a path. What machines ask for stands at the root as well: probes and scrapers are told of no path.
 fn under(base: &str, all: Router<App>, of_machines: Router<App>) -> Router<App> {
-    let mounted = Router::new().nest(base, all).merge(of_machines).fallback(pages::nowhere);
+    let mounted = Router::new()
+        .nest(base, all)
+        .merge(of_machines)
+        .fallback(pages::nowhere);
     // A nested router answers at its path without a slash only, and people come with one.
     Router::route(mounted, &format!("{base}/"), pages::front())
 }
@@ -49,7 +61,9 @@ fn under(base: &str, all: Router<App>, of_machines: Router<App>) -> Router<App> 
 /// What those are told there is no room for, whatever they ask.
 fn refusing() -> Router {
     let refuse = || async { ([(CONNECTION, "close")], Refusal::NoRoom.problem()) };
-    Router::new().fallback(refuse).layer(map_response(access::fortify))
+    Router::new()
+        .fallback(refuse)
+        .layer(map_response(access::fortify))
 }
 
 /// The same before any routes, the innermost first.
@@ -71,10 +85,15 @@ fn fortified(routes: Router<App>, app: &App) -> Router<App> {
 #[derive(Clone)]
 struct Broke;
 
-#[expect(clippy::needless_pass_by_value, reason = "the layer hands the panic over")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the layer hands the panic over"
+)]
 fn broken(panic: Box<dyn Any + Send + 'static>) -> Response {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+    let text = text
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no text");
     tracing::error!(panic = text, "answering a request panicked");
     let mut response = Response::default();
     response.extensions_mut().insert(Broke);

@@ -31,7 +31,11 @@ pub(crate) struct Turns {
 
 impl Turns {
     fn new(at_once: usize, waiting_max: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(at_once)), waiting: AtomicUsize::new(0), waiting_max }
+        Self {
+            places: Arc::new(Semaphore::new(at_once)),
+            waiting: AtomicUsize::new(0),
+            waiting_max,
+        }
     }
 
     /// Waits for a turn, unless too many wait already.
@@ -51,7 +55,11 @@ struct Waiting<'a>(&'a AtomicUsize);
 impl<'a> Waiting<'a> {
     fn join(count: &'a AtomicUsize, max: usize) -> Result<Self, Crowded> {
         let place = Self(count);
-        if count.fetch_add(1, Ordering::Relaxed) < max { Ok(place) } else { Err(Crowded) }
+        if count.fetch_add(1, Ordering::Relaxed) < max {
+            Ok(place)
+        } else {
+            Err(Crowded)
+        }
     }
 }
 
@@ -94,7 +102,11 @@ pub(crate) struct LargeWork {
 impl Default for LargeWork {
     fn default() -> Self {
         let turns = || Turns::new(LARGE_AT_ONCE_MAX, LARGE_WAITING_MAX);
-        Self { bodies: turns(), answers: turns(), leases: turns() }
+        Self {
+            bodies: turns(),
+            answers: turns(),
+            leases: turns(),
+        }
     }
 }
 
@@ -159,7 +171,11 @@ mod tests {
     async fn a_few_go_at_once_a_few_wait_and_the_next_is_refused() {
         let turns = Turns::new(2, 1);
         let (first, _second) = (turns.enter().await.unwrap(), turns.enter().await.unwrap());
-        assert_eq!(turns.enter().await.err(), Some(Crowded), "nobody waits for ever");
+        assert_eq!(
+            turns.enter().await.err(),
+            Some(Crowded),
+            "nobody waits for ever"
+        );
         let (third, refused) = tokio::join!(turns.enter(), async {
             let refused = turns.enter().await.err();
             drop(first);
@@ -180,7 +196,11 @@ mod tests {
             assert!(reads.enter(&format!("token {n}").into()).await.is_ok());
         }
         assert!(reads.0.lock().unwrap().len() <= CALLERS_MAX);
-        assert_eq!(reads.enter(&"token a".into()).await.err(), Some(Crowded), "its turns are still held");
+        assert_eq!(
+            reads.enter(&"token a".into()).await.err(),
+            Some(Crowded),
+            "its turns are still held"
+        );
     }
 
     #[tokio::test]

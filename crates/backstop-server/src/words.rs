@@ -34,13 +34,21 @@ pub fn bytes(bytes: u64) -> String {
 
 /// `1 job`, `2 jobs`.
 pub fn counted(number: u64, one: &str) -> String {
-    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+    format!(
+        "{} {one}{}",
+        count(number),
+        if number == 1 { "" } else { "s" }
+    )
 }
 
 /// A length of time in its two largest units, without parts of a second.
 pub fn about(span: Span) -> String {
     let secs = span.as_micros() / 1_000_000;
-    if secs == 0 { span.plain() } else { Span::secs(secs).plain() }
+    if secs == 0 {
+        span.plain()
+    } else {
+        Span::secs(secs).plain()
+    }
 }
 
 /// A length of time as people read it, to a tenth of a second.
@@ -50,7 +58,11 @@ pub fn span(span: Span) -> String {
 
 /// An instant as seen from `now`: `in 5m`, `2h 3m ago`.
 pub fn relative(at: Time, now: Time) -> String {
-    if at > now { format!("in {}", about(at.since(now))) } else { format!("{} ago", about(now.since(at))) }
+    if at > now {
+        format!("in {}", about(at.since(now)))
+    } else {
+        format!("{} ago", about(now.since(at)))
+    }
 }
 
 /// An instant as people read it: to the millisecond at most.
@@ -73,10 +85,15 @@ fn with_digits(text: &str, max: usize) -> String {
     let (mut told, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once('.') {
         let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-        let is_instant =
-            digits > 0 && after[digits..].starts_with('Z') && before.ends_with(|c: char| c.is_ascii_digit());
+        let is_instant = digits > 0
+            && after[digits..].starts_with('Z')
+            && before.ends_with(|c: char| c.is_ascii_digit());
         told.push_str(before);
-        let kept = if is_instant { &after[..digits.min(max)] } else { "" };
+        let kept = if is_instant {
+            &after[..digits.min(max)]
+        } else {
+            ""
+        };
         if !is_instant || !kept.is_empty() {
             told.push('.');
         }
@@ -92,7 +109,10 @@ pub fn cut(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
     }
-    text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
+    text.chars()
+        .take(chars_max.saturating_sub(1))
+        .chain(['…'])
+        .collect()
 }
 
 #[cfg(test)]
@@ -101,12 +121,20 @@ mod tests {
 
     #[test]
     fn thousands_are_set_apart() {
-        let cases =
-            [(0, "0"), (999, "999"), (1_000, "1,000"), (123_456, "123,456"), (1_234_567, "1,234,567")];
+        let cases = [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (123_456, "123,456"),
+            (1_234_567, "1,234,567"),
+        ];
         for (number, text) in cases {
             assert_eq!(count(number), text);
         }
-        assert_eq!((counted(1, "job"), counted(1_000, "job")), ("1 job".to_owned(), "1,000 jobs".to_owned()));
+        assert_eq!(
+            (counted(1, "job"), counted(1_000, "job")),
+            ("1 job".to_owned(), "1,000 jobs".to_owned())
+        );
     }
 
     #[test]
@@ -119,12 +147,21 @@ mod tests {
             (Span::secs(61), "1m 1s"),
             (Span::secs(3_600), "1h"),
             (Span::secs(3_661), "1h 1m"),
-            (Span::days(3).plus(Span::hours(4)).plus(Span::minutes(5)), "3d 4h"),
+            (
+                Span::days(3).plus(Span::hours(4)).plus(Span::minutes(5)),
+                "3d 4h",
+            ),
         ];
         for (span, text) in cases {
             assert_eq!(about(span), text);
         }
-        let finer = [Span::micros(3), Span::micros(1_234_567), Span::secs(90), Span::ZERO].map(span);
+        let finer = [
+            Span::micros(3),
+            Span::micros(1_234_567),
+            Span::secs(90),
+            Span::ZERO,
+        ]
+        .map(span);
         assert_eq!(finer, ["1ms", "1.2s", "1m 30s", "0s"]);
     }
 
@@ -139,14 +176,39 @@ mod tests {
             to_the_millisecond(told),
             "since 2026-11-17T09:01:02.447Z; 1.5 s. of 3.Z, 2026-11-17T09:01:02.5Z and 2026-11-17T09:01:02Z."
         );
-        assert_eq!(instant(Time::from_micros(1_767_225_600_000_123)), "2026-01-01T00:00:00.000Z");
-        assert_eq!(instant(Time::from_millis(1_767_225_600_000)), "2026-01-01T00:00:00Z");
+        assert_eq!(
+            instant(Time::from_micros(1_767_225_600_000_123)),
+            "2026-01-01T00:00:00.000Z"
+        );
+        assert_eq!(
+            instant(Time::from_millis(1_767_225_600_000)),
+            "2026-01-01T00:00:00Z"
+        );
     }
 
     #[test]
     fn bytes_are_told_in_their_largest_unit() {
-        let told = [0, 512, 1_024, 1_536, 12 << 20, (1 << 30) + (1 << 29), 20 << 30, u64::MAX].map(bytes);
-        let expected = ["0 B", "512 B", "1 KiB", "1.5 KiB", "12 MiB", "1.5 GiB", "20 GiB", "16777215 TiB"];
+        let told = [
+            0,
+            512,
+            1_024,
+            1_536,
+            12 << 20,
+            (1 << 30) + (1 << 29),
+            20 << 30,
+            u64::MAX,
+        ]
+        .map(bytes);
+        let expected = [
+            "0 B",
+            "512 B",
+            "1 KiB",
+            "1.5 KiB",
+            "12 MiB",
+            "1.5 GiB",
+            "20 GiB",
+            "16777215 TiB",
+        ];
         assert_eq!(told, expected);
     }
 

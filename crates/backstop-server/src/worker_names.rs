@@ -18,16 +18,26 @@ pub(crate) enum TooManyNames {
     )]
     OfCaller,
     /// Of all callers.
-    #[error("this server has heard {WORKERS_MAX} worker names within the hour, and this is another one")]
+    #[error(
+        "this server has heard {WORKERS_MAX} worker names within the hour, and this is another one"
+    )]
     OfAll,
 }
 
 impl WorkerNames {
     /// Notes that a caller uses a name; refuses a new name beyond the bounds.
-    pub(crate) fn note(&self, caller: &Arc<str>, worker: &WorkerName, now: Time) -> Result<(), TooManyNames> {
+    pub(crate) fn note(
+        &self,
+        caller: &Arc<str>,
+        worker: &WorkerName,
+        now: Time,
+    ) -> Result<(), TooManyNames> {
         // A map of times: any state of it is a good state.
         let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(seen) = callers.get_mut(caller).and_then(|names| names.get_mut(worker)) {
+        if let Some(seen) = callers
+            .get_mut(caller)
+            .and_then(|names| names.get_mut(worker))
+        {
             *seen = now;
             return Ok(());
         }
@@ -61,7 +71,12 @@ mod tests {
     use super::*;
     use backstop_core::Span;
 
-    fn note(names: &WorkerNames, caller: &str, worker: usize, now: Time) -> Result<(), TooManyNames> {
+    fn note(
+        names: &WorkerNames,
+        caller: &str,
+        worker: usize,
+        now: Time,
+    ) -> Result<(), TooManyNames> {
         names.note(&caller.into(), &WorkerName::new(&format!("w{worker}")), now)
     }
 
@@ -73,11 +88,23 @@ mod tests {
         }
         let later = start.after(WORKER_NAME_KEPT).before(Span::secs(1));
         assert_eq!(note(&names, "a", 9_999, later), Err(TooManyNames::OfCaller));
-        assert_eq!(note(&names, "a", 7, later), Ok(()), "a name that is known goes on");
-        assert_eq!(note(&names, "b", 9_999, later), Ok(()), "others have names of their own");
+        assert_eq!(
+            note(&names, "a", 7, later),
+            Ok(()),
+            "a name that is known goes on"
+        );
+        assert_eq!(
+            note(&names, "b", 9_999, later),
+            Ok(()),
+            "others have names of their own"
+        );
         let after = start.after(WORKER_NAME_KEPT);
         assert_eq!(note(&names, "a", 9_999, after), Ok(()));
-        assert_eq!(names.0.lock().unwrap()["a"].len(), 2, "what was silent for an hour is forgotten");
+        assert_eq!(
+            names.0.lock().unwrap()["a"].len(),
+            2,
+            "what was silent for an hour is forgotten"
+        );
     }
 
     #[test]

@@ -21,7 +21,10 @@ const ROUNDS: usize = 5;
 const OTHERS: usize = 300_000;
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     runtime.expect("a runtime").block_on(async {
         for durability in [Durability::Full, Durability::Relaxed] {
             measure(durability).await;
@@ -31,13 +34,17 @@ fn main() {
 
 /// Rounds of all measures take turns, so that a noisy neighbour bothers all of them alike.
 async fn measure(durability: Durability) {
-    let place = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let dir = tempfile::tempdir_in(place.unwrap_or_else(|| "/tmp".to_owned())).expect("a directory");
+    let place = std::env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with('-'));
+    let dir =
+        tempfile::tempdir_in(place.unwrap_or_else(|| "/tmp".to_owned())).expect("a directory");
     let store = open(&dir.path().join("bench.db"), durability).await;
     let crowded = open(&dir.path().join("crowded.db"), durability).await;
     let mut draws = Draws(1);
     crowd(&crowded, &mut draws).await;
-    let (mut bulk, mut cycles, mut beside, mut single) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut bulk, mut cycles, mut beside, mut single) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         bulk.push(rate(JOBS, enqueue_all(&store, &mut draws)).await);
         cycles.push(rate(JOBS, drain(&store, &mut draws)).await);
@@ -53,7 +60,13 @@ async fn measure(durability: Durability) {
 }
 
 async fn open(path: &Path, durability: Durability) -> Arc<SqliteStore> {
-    let store = SqliteStore::open(path, SqliteOptions { durability, ..SqliteOptions::default() });
+    let store = SqliteStore::open(
+        path,
+        SqliteOptions {
+            durability,
+            ..SqliteOptions::default()
+        },
+    );
     let store = Arc::new(store.expect("the file opens"));
     store.migrate().await.expect("the store migrates");
     store
@@ -76,7 +89,10 @@ struct Draws(u64);
 
 impl Draws {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.0 ^ (self.0 >> 29)
     }
 
@@ -112,7 +128,12 @@ async fn crowd(store: &SqliteStore, draws: &mut Draws) {
     }
     let later = now().after(Span::hours(1));
     for _ in 0..OTHERS / BATCH {
-        let jobs = (0..BATCH).map(|_| NewJob { run_at: Some(later), ..draws.job() }).collect();
+        let jobs = (0..BATCH)
+            .map(|_| NewJob {
+                run_at: Some(later),
+                ..draws.job()
+            })
+            .collect();
         store.enqueue(jobs, now()).await.expect("enqueued");
     }
 }
@@ -147,12 +168,21 @@ async fn claim(store: &SqliteStore, draw: u64) -> Vec<Leased> {
         number: LeaseNumber::draw(draw),
         worker: WorkerName::new("bench"),
         until: now().after(Span::secs(30)),
-        wants: vec![Want { queue: queue(), max: CLAIM }],
+        wants: vec![Want {
+            queue: queue(),
+            max: CLAIM,
+        }],
     };
     store.claim(claim, now()).await.expect("claimed").runs
 }
 
 async fn settle(store: &SqliteStore, runs: Vec<Leased>) {
-    let end = |run: Leased| Settlement { lease: run.lease, outcome: Outcome::Done(Keep::Listed) };
-    store.settle(runs.into_iter().map(end).collect(), now()).await.expect("settled");
+    let end = |run: Leased| Settlement {
+        lease: run.lease,
+        outcome: Outcome::Done(Keep::Listed),
+    };
+    store
+        .settle(runs.into_iter().map(end).collect(), now())
+        .await
+        .expect("settled");
 }

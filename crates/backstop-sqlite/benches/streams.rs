@@ -16,7 +16,10 @@ const FEW: usize = 2_000;
 const MANY: usize = 100_000;
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     runtime.expect("a runtime").block_on(async {
         for durability in [Durability::Full, Durability::Relaxed] {
             measure(durability).await;
@@ -26,11 +29,17 @@ fn main() {
 
 /// Rounds of all measures take turns, so that a noisy neighbour bothers all of them alike.
 async fn measure(durability: Durability) {
-    let place = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let dir = tempfile::tempdir_in(place.unwrap_or_else(|| "/tmp".to_owned())).expect("a directory");
+    let place = std::env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with('-'));
+    let dir =
+        tempfile::tempdir_in(place.unwrap_or_else(|| "/tmp".to_owned())).expect("a directory");
     let store = SqliteStore::open(
         dir.path().join("bench.db"),
-        SqliteOptions { durability, ..SqliteOptions::default() },
+        SqliteOptions {
+            durability,
+            ..SqliteOptions::default()
+        },
     );
     let store = store.expect("the file opens");
     store.migrate().await.expect("the store migrates");
@@ -57,7 +66,9 @@ async fn measure(durability: Durability) {
         "offer, 100,000 keys",
         "take what is due and drop it, 100,000 keys",
     ];
-    what.iter().zip(rates).for_each(|(what, rates)| report(durability, what, rates));
+    what.iter()
+        .zip(rates)
+        .for_each(|(what, rates)| report(durability, what, rates));
 }
 
 async fn rate(work: impl Future<Output = ()>) -> f64 {
@@ -82,7 +93,10 @@ struct Draws(u64);
 
 impl Draws {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         self.0 ^ (self.0 >> 29)
     }
 }
@@ -103,10 +117,19 @@ impl<'s> Bench<'s> {
         let mut draws = Draws(keys as u64);
         // Names as long as those of subscriptions, and in no order.
         let name_of = |draws: &mut Draws| format!("{:016x}{:016x}", draws.next(), draws.next());
-        let keys: Vec<StreamKey> =
-            (0..keys).map(|_| StreamKey::new(&name_of(&mut draws)).expect("a key")).collect();
+        let keys: Vec<StreamKey> = (0..keys)
+            .map(|_| StreamKey::new(&name_of(&mut draws)).expect("a key"))
+            .collect();
         let stream = StreamName::new(name).expect("a name");
-        Self { store, stream, first: keys.clone(), keys, next: 0, position: 1_700_000_000, draws }
+        Self {
+            store,
+            stream,
+            first: keys.clone(),
+            keys,
+            next: 0,
+            position: 1_700_000_000,
+            draws,
+        }
     }
 
     fn shuffle(&mut self) {
@@ -142,7 +165,10 @@ impl<'s> Bench<'s> {
     }
 
     async fn advance(&self, number: LeaseNumber, keys: &[StoredKey], position: i64) {
-        let advances: Vec<Advance> = keys.iter().map(|key| self.decided(number, key, position)).collect();
+        let advances: Vec<Advance> = keys
+            .iter()
+            .map(|key| self.decided(number, key, position))
+            .collect();
         self.store.advance(advances, now()).await.expect("advanced");
     }
 
@@ -156,8 +182,18 @@ impl<'s> Bench<'s> {
             drop: key.records.iter().map(|record| record.position).collect(),
             counts,
         };
-        let lease = KeyLease { stream: self.stream.clone(), key: key.key.clone(), number };
-        Advance { lease, turn: 1, seen: key.arrived, change, then: Then::Release(None) }
+        let lease = KeyLease {
+            stream: self.stream.clone(),
+            key: key.key.clone(),
+            number,
+        };
+        Advance {
+            lease,
+            turn: 1,
+            seen: key.arrived,
+            change,
+            then: Then::Release(None),
+        }
     }
 
     /// Takes the next keys while the last ones are advanced, as an engine does.
@@ -166,7 +202,10 @@ impl<'s> Bench<'s> {
         let mut keys = self.take(&take).await.keys;
         for _ in 1..records / BATCH {
             let next = self.take_next();
-            let ((), taken) = tokio::join!(self.advance(take.number, &keys, self.position), self.take(&next));
+            let ((), taken) = tokio::join!(
+                self.advance(take.number, &keys, self.position),
+                self.take(&next)
+            );
             assert_eq!(taken.keys.len(), BATCH);
             (take, keys) = (next, taken.keys);
         }
@@ -199,7 +238,11 @@ impl<'s> Bench<'s> {
                 payload: Payload::stored(format!("{{\"args\":\"{position:0>87}\"}}").into_bytes()),
             };
             let records = self.batch().into_iter().map(record).collect();
-            let offered = self.store.offer(self.stream.clone(), records, now()).await.expect("offered");
+            let offered = self
+                .store
+                .offer(self.stream.clone(), records, now())
+                .await
+                .expect("offered");
             assert!(offered.iter().all(|offered| *offered == Offered::Held));
         }
     }

@@ -29,8 +29,11 @@ pub(crate) fn amend_ids(
     let mut amended = Amended::default();
     for id in ids {
         let found = work.standing(Which::Id(*id))?;
-        let is_meant =
-            |job: &Standing| amendment.within().is_none_or(|queue| *queue == work.at(job.spot.queue).name);
+        let is_meant = |job: &Standing| {
+            amendment
+                .within()
+                .is_none_or(|queue| *queue == work.at(job.spot.queue).name)
+        };
         let found = found.filter(is_meant).ok_or(Refusal::NotFound);
         let answer = match found.and_then(|job| amendment.permits(job.state).map(|()| job)) {
             Ok(job) => amend_one(work, &job, &amendment.action, now)?,
@@ -50,9 +53,13 @@ pub(crate) fn amend_fitting(
 ) -> Result<Amended> {
     let mut amended = Amended::default();
     for no in picked {
-        let Some(job) = work.standing(Which::No(*no))? else { continue };
+        let Some(job) = work.standing(Which::No(*no))? else {
+            continue;
+        };
         let name = &work.at(job.spot.queue).name;
-        let fits = wanted.filter.fits(name, &job.kind, job.state, job.spot.fingerprint);
+        let fits = wanted
+            .filter
+            .fits(name, &job.kind, job.state, job.spot.fingerprint);
         if fits && wanted.state(job.state) {
             let answer = amend_one(work, &job, &wanted.action, now)?;
             note(&mut amended, job.id, answer);
@@ -75,7 +82,11 @@ fn amend_one(
     action: &Action,
     now: Time,
 ) -> Result<std::result::Result<(), Refusal>> {
-    let to = if let Action::Move(to) = action { work.queue(to)? } else { Some(job.spot.queue) };
+    let to = if let Action::Move(to) = action {
+        work.queue(to)?
+    } else {
+        Some(job.spot.queue)
+    };
     if needs_room(action, job.state) && to.is_some_and(|queue| !work.has_room(queue)) {
         return Ok(Err(Refusal::Full));
     }
@@ -99,8 +110,12 @@ fn amend_one(
 
 /// Who else holds the key of a job that is to come back to life in a queue.
 fn twin(work: &mut Work<'_>, job: &Standing, queue: QueueAt, now: Time) -> Result<Option<JobId>> {
-    let Some((key, _)) = job.unique.as_ref().filter(|_| job.state.is_final()) else { return Ok(None) };
-    Ok(work.key_holder(queue, key, now)?.filter(|holder| *holder != job.id))
+    let Some((key, _)) = job.unique.as_ref().filter(|_| job.state.is_final()) else {
+        return Ok(None);
+    };
+    Ok(work
+        .key_holder(queue, key, now)?
+        .filter(|holder| *holder != job.id))
 }
 
 /// Makes a job ready in a queue, its own or another.
@@ -111,9 +126,24 @@ fn retry(work: &mut Work<'_>, job: &Standing, queue: QueueAt, now: Time) -> Resu
     }
     work.leave(job)?;
     let seq = work.tail(queue);
-    let begun = params![job.spot.no, seq, now.as_micros(), begins_anew, work.at(queue).id];
+    let begun = params![
+        job.spot.no,
+        seq,
+        now.as_micros(),
+        begins_anew,
+        work.at(queue).id
+    ];
     work.db.prepare_cached(AMEND_RETRY)?.execute(begun)?;
-    work.enter(Spot { queue, seq, run_at: now, fingerprint: None, ..job.spot }, State::Ready)
+    work.enter(
+        Spot {
+            queue,
+            seq,
+            run_at: now,
+            fingerprint: None,
+            ..job.spot
+        },
+        State::Ready,
+    )
 }
 
 fn move_to(
@@ -134,15 +164,28 @@ fn move_to(
 }
 
 fn release_key(work: &mut Work<'_>, job: &Standing) -> Result<()> {
-    let Some((key, _)) = &job.unique else { return Ok(()) };
+    let Some((key, _)) = &job.unique else {
+        return Ok(());
+    };
     work.remove_key(job.spot.queue, key, job.id)
 }
 
 fn cancel(work: &mut Work<'_>, job: &Standing, now: Time) -> Result<()> {
     work.leave(job)?;
     let reason = Reason::Operator.as_str();
-    let ended = params![job.spot.no, row::code(State::Cancelled), now.as_micros(), reason];
+    let ended = params![
+        job.spot.no,
+        row::code(State::Cancelled),
+        now.as_micros(),
+        reason
+    ];
     work.db.prepare_cached(AMEND_END)?.execute(ended)?;
     work.count_end(job.spot.queue, State::Cancelled);
-    work.enter(Spot { finished_at: now, ..job.spot }, State::Cancelled)
+    work.enter(
+        Spot {
+            finished_at: now,
+            ..job.spot
+        },
+        State::Cancelled,
+    )
 }

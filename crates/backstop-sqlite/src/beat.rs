@@ -38,18 +38,33 @@ pub(crate) fn beat(work: &mut Work<'_>, beat: &Beat, now: Time) -> Result<Vec<Le
 }
 
 fn is_current(work: &mut Work<'_>, find: &mut CachedStatement<'_>, lease: &Lease) -> Result<bool> {
-    let Some(queue) = work.queue(&lease.queue)? else { return Ok(false) };
-    let named = params![lease.job.as_bytes(), lease.number.as_i64(), work.at(queue).id];
+    let Some(queue) = work.queue(&lease.queue)? else {
+        return Ok(false);
+    };
+    let named = params![
+        lease.job.as_bytes(),
+        lease.number.as_i64(),
+        work.at(queue).id
+    ];
     find.exists(named)
 }
 
 fn is_settled(work: &mut Work<'_>, find: &mut CachedStatement<'_>, lease: &Lease) -> Result<bool> {
-    let Some(queue) = work.queue(&lease.queue)? else { return Ok(false) };
-    find.exists(params![lease.job.as_bytes(), lease.number.as_i64(), work.at(queue).id])
+    let Some(queue) = work.queue(&lease.queue)? else {
+        return Ok(false);
+    };
+    find.exists(params![
+        lease.job.as_bytes(),
+        lease.number.as_i64(),
+        work.at(queue).id
+    ])
 }
 
 /// The queues of a worker's row.
 pub(crate) fn queues(row: &Row<'_>, column: usize) -> Result<Vec<QueueName>> {
     let names = row::text(row, column)?.unwrap_or_default();
-    Ok(names.lines().filter_map(|name| QueueName::new(name).ok()).collect())
+    Ok(names
+        .lines()
+        .filter_map(|name| QueueName::new(name).ok())
+        .collect())
 }

@@ -12,9 +12,11 @@ pub(crate) fn begin(work: &mut Work<'_>, leases: &[Lease]) -> Result<Vec<Lease>>
     let mut lost = Vec::new();
     for lease in leases {
         let noted = match work.queue(&lease.queue)? {
-            Some(queue) => {
-                begin.execute(params![lease.job.as_bytes(), lease.number.as_i64(), work.at(queue).id])?
-            }
+            Some(queue) => begin.execute(params![
+                lease.job.as_bytes(),
+                lease.number.as_i64(),
+                work.at(queue).id
+            ])?,
             None => 0,
         };
         if noted == 0 {

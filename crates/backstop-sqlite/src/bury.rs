@@ -13,7 +13,10 @@ const BURY_JOB: &str = include_str!("sql/bury_job.sql");
 
 /// Takes dead letters in.
 pub(crate) fn bury(work: &mut Work<'_>, burials: &[Burial]) -> Result<Vec<Enqueued>> {
-    burials.iter().map(|burial| bury_one(work, burial)).collect()
+    burials
+        .iter()
+        .map(|burial| bury_one(work, burial))
+        .collect()
 }
 
 fn bury_one(work: &mut Work<'_>, burial: &Burial) -> Result<Enqueued> {
@@ -21,7 +24,10 @@ fn bury_one(work: &mut Work<'_>, burial: &Burial) -> Result<Enqueued> {
     if let Some(answer) = known(work, job.id, &job.queue)? {
         return Ok(answer);
     }
-    if work.queue(&job.queue)?.is_some_and(|queue| !work.has_room_for_dead(queue)) {
+    if work
+        .queue(&job.queue)?
+        .is_some_and(|queue| !work.has_room_for_dead(queue))
+    {
         return Ok(Enqueued::Full);
     }
     let queue = work.queue_or_new(&job.queue)?;
@@ -35,7 +41,10 @@ fn bury_one(work: &mut Work<'_>, burial: &Burial) -> Result<Enqueued> {
 /// Writes the job, and tells where it is to lie.
 fn insert(work: &Work<'_>, burial: &Burial, queue: QueueAt) -> Result<Spot> {
     let job = &burial.job;
-    let hold = job.unique.as_ref().map(|unique| unique.hold(burial.inserted_at));
+    let hold = job
+        .unique
+        .as_ref()
+        .map(|unique| unique.hold(burial.inserted_at));
     let run_at = job.run_at.unwrap_or(burial.inserted_at);
     work.db.prepare_cached(BURY_JOB)?.execute(params![
         burial.attempts,

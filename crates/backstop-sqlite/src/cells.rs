@@ -51,14 +51,20 @@ fn swap_one(work: &mut Work<'_>, swap: &Swap) -> Result<Swapped> {
         Judged::Apply => {}
     }
     match &swap.value {
-        Some(value) => work.db.prepare_cached(CELL_PUT)?.execute(params![swap.name, swap.version, value])?,
+        Some(value) => {
+            work.db
+                .prepare_cached(CELL_PUT)?
+                .execute(params![swap.name, swap.version, value])?
+        }
         None => work.db.prepare_cached(CELL_REMOVE)?.execute([&swap.name])?,
     };
     Ok(Swapped::Applied)
 }
 
 fn find(db: &Connection, name: &str) -> Result<Option<Cell>> {
-    db.prepare_cached(CELL_FIND)?.query_row([name], cell).optional()
+    db.prepare_cached(CELL_FIND)?
+        .query_row([name], cell)
+        .optional()
 }
 
 fn cell(row: &Row<'_>) -> Result<Cell> {

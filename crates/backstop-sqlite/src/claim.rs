@@ -25,7 +25,10 @@ const AMEND_HISTORY: &str = include_str!("sql/amend_history.sql");
 pub(crate) fn claim(work: &mut Work<'_>, claim: &Claim, now: Time) -> Result<Vec<Leased>> {
     work.flush_claims()?;
     if is_open(work, claim.number)? {
-        return Ok(held_under(work, claim.number, now)?.into_iter().map(|held| held.run).collect());
+        return Ok(held_under(work, claim.number, now)?
+            .into_iter()
+            .map(|held| held.run)
+            .collect());
     }
     let mut leased = Vec::new();
     let mut bytes_left = CLAIM_BYTES_MAX;
@@ -34,11 +37,22 @@ pub(crate) fn claim(work: &mut Work<'_>, claim: &Claim, now: Time) -> Result<Vec
             && let Some(queue) = work.queue(&want.queue)?
             && !work.at(queue).paused
         {
-            take(work, queue, want.max, claim.number, now, (&mut leased, &mut bytes_left))?;
+            take(
+                work,
+                queue,
+                want.max,
+                claim.number,
+                now,
+                (&mut leased, &mut bytes_left),
+            )?;
         }
     }
     if !leased.is_empty() {
-        let by = Claimant { worker: claim.worker.clone(), since: now, until: claim.until };
+        let by = Claimant {
+            worker: claim.worker.clone(),
+            since: now,
+            until: claim.until,
+        };
         open(work, claim.number, &by, leased.len())?;
     }
     Ok(leased)
@@ -46,13 +60,21 @@ pub(crate) fn claim(work: &mut Work<'_>, claim: &Claim, now: Time) -> Result<Vec
 
 /// Whether a claim still holds jobs. The claims must be flushed.
 pub(crate) fn is_open(work: &Work<'_>, number: LeaseNumber) -> Result<bool> {
-    work.db.prepare_cached(CLAIM_KNOWN)?.exists([number.as_i64()])
+    work.db
+        .prepare_cached(CLAIM_KNOWN)?
+        .exists([number.as_i64()])
 }
 
 /// Writes down a claim of so many jobs.
 pub(crate) fn open(work: &Work<'_>, number: LeaseNumber, by: &Claimant, jobs: usize) -> Result<()> {
     let (since, until) = (by.since.as_micros(), by.until.as_micros());
-    let claim = params![number.as_i64(), by.worker.as_str(), until, row::number(jobs), since];
+    let claim = params![
+        number.as_i64(),
+        by.worker.as_str(),
+        until,
+        row::number(jobs),
+        since
+    ];
     work.db.prepare_cached(CLAIM_OPEN)?.execute(claim).map(drop)
 }
 
@@ -76,9 +98,15 @@ fn take(
     while *bytes_left > 0
         && let Some(row) = rows.next()?
     {
-        let (level, seq, no) = (row::whole(row, 0)?, row::whole(row, 1)?, row::whole(row, 2)?);
+        let (level, seq, no) = (
+            row::whole(row, 0)?,
+            row::whole(row, 1)?,
+            row::whole(row, 2)?,
+        );
         ends.reach(level, seq);
-        match read(&mut job, no, |row| reader.leased(row, &queue_name, level, number))? {
+        match read(&mut job, no, |row| {
+            reader.leased(row, &queue_name, level, number)
+        })? {
             Some(run) => {
                 let id = run.lease.job.as_bytes();
                 lease.execute(params![id, no, number.as_i64(), queue_id, level, seq])?;
@@ -90,12 +118,15 @@ fn take(
     }
     drop(rows);
     for (level, seq) in &ends.0 {
-        db.prepare_cached(CLAIM_CLEAR)?.execute([queue_id, *level, *seq])?;
+        db.prepare_cached(CLAIM_CLEAR)?
+            .execute([queue_id, *level, *seq])?;
     }
     let taken = row::number(leased.len() - before);
     work.count(queue, State::Running, taken);
     work.count(queue, State::Ready, -taken - row::number(unreadable.len()));
-    unreadable.into_iter().try_for_each(|no| end_unreadable(work, no, now))
+    unreadable
+        .into_iter()
+        .try_for_each(|no| end_unreadable(work, no, now))
 }
 
 /// What is read of a job, if it is there.
@@ -163,11 +194,19 @@ fn held_at(
     let (mut reader, mut held) = (Reader::default(), Vec::new());
     for place in places {
         let (queue, level, _) = &place.order;
-        if let Some(run) = read(&mut job, place.no, |row| reader.leased(row, queue, *level, number))? {
-            held.push(Held { run, vanished: place.vanished, begun: place.begun });
+        if let Some(run) = read(&mut job, place.no, |row| {
+            reader.leased(row, queue, *level, number)
+        })? {
+            held.push(Held {
+                run,
+                vanished: place.vanished,
+                begun: place.begun,
+            });
             continue;
         }
-        work.db.prepare_cached(RUNNING_REMOVE)?.execute([place.id])?;
+        work.db
+            .prepare_cached(RUNNING_REMOVE)?
+            .execute([place.id])?;
         work.leave_claim(number, 1);
         work.count(place.queue, State::Running, -1);
         end_unreadable(work, place.no, now)?;
@@ -202,7 +241,11 @@ impl RunningAt {
         Ok(Self {
             no: row::whole(row, 0)?,
             queue,
-            order: (work.at(queue).name.clone(), row::whole(row, 1)?, row::whole(row, 2)?),
+            order: (
+                work.at(queue).name.clone(),
+                row::whole(row, 1)?,
+                row::whole(row, 2)?,
+            ),
             id: row::bytes(row, 4)?.unwrap_or_default().to_vec(),
             vanished: vanished(row)?,
             begun: row::whole(row, 7)? != 0,
@@ -218,8 +261,13 @@ fn vanished(row: &Row<'_>) -> Result<Option<(WorkerName, LeaseNumber)>> {
 /// Ends a job that is in no line and that no worker could be given: it is dead, where a person finds it, and does not
 /// keep the jobs behind it waiting. It is dead over any bound: there is nobody to give it back to.
 fn end_unreadable(work: &mut Work<'_>, no: i64, now: Time) -> Result<()> {
-    tracing::warn!(no, "a row of backstop_job cannot be read; its job is dead. Run `backstop doctor`");
-    let Some(job) = work.standing(Which::No(no))? else { return Ok(()) };
+    tracing::warn!(
+        no,
+        "a row of backstop_job cannot be read; its job is dead. Run `backstop doctor`"
+    );
+    let Some(job) = work.standing(Which::No(no))? else {
+        return Ok(());
+    };
     let error = ErrorReport {
         error_type: Some("UnreadableRow".to_owned()),
         ..ErrorReport::message("what the store holds of this job cannot be read; it was not run")
@@ -232,8 +280,17 @@ fn end_unreadable(work: &mut Work<'_>, no: i64, now: Time) -> Result<()> {
         None::<&str>
     ])?;
     let history = History::default().with(failure);
-    work.db.prepare_cached(AMEND_HISTORY)?.execute(params![no, history.as_bytes()])?;
+    work.db
+        .prepare_cached(AMEND_HISTORY)?
+        .execute(params![no, history.as_bytes()])?;
     work.count_end(job.spot.queue, State::Dead);
     let fingerprint = Some(Fingerprint::of_death(None, &history));
-    work.enter(Spot { finished_at: now, fingerprint, ..job.spot }, State::Dead)
+    work.enter(
+        Spot {
+            finished_at: now,
+            fingerprint,
+            ..job.spot
+        },
+        State::Dead,
+    )
 }

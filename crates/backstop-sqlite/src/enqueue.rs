@@ -25,15 +25,23 @@ const DOING: &str = "enqueueing";
 /// the connection would wait. How durable the commit is, the connection's own `synchronous` decides. After an error
 /// nothing of this call is in the transaction. At most [`QUEUES_MAX`] queues come into being like this, whatever the
 /// configuration says.
-pub fn enqueue_in(transaction: &Transaction<'_>, jobs: &[NewJob], now: Time) -> Answer<Vec<Enqueued>> {
+pub fn enqueue_in(
+    transaction: &Transaction<'_>,
+    jobs: &[NewJob],
+    now: Time,
+) -> Answer<Vec<Enqueued>> {
     check_enqueue(jobs)?;
     check_version(transaction, DOING)?;
     let inside = || {
         transaction.execute_batch("SAVEPOINT backstop_enqueue")?;
         let mut work = Work::new(transaction);
-        let answers =
-            enqueue(&mut work, jobs, QUEUES_MAX, now).and_then(|answers| work.flush().map(|()| answers));
-        let end = if answers.is_ok() { "" } else { "ROLLBACK TO backstop_enqueue; " };
+        let answers = enqueue(&mut work, jobs, QUEUES_MAX, now)
+            .and_then(|answers| work.flush().map(|()| answers));
+        let end = if answers.is_ok() {
+            ""
+        } else {
+            "ROLLBACK TO backstop_enqueue; "
+        };
         let ended = transaction.execute_batch(&format!("{end}RELEASE backstop_enqueue"));
         answers.and_then(|answers| ended.map(|()| answers))
     };
@@ -51,7 +59,10 @@ pub(crate) fn enqueue(
         return Ok(Err(StoreError::too_many_queues(refused, max_queues)));
     }
     let mut lines = Lines::prepare(work)?;
-    jobs.iter().map(|job| enqueue_one(work, &mut lines, job, now)).collect::<Result<_>>().map(Ok)
+    jobs.iter()
+        .map(|job| enqueue_one(work, &mut lines, job, now))
+        .collect::<Result<_>>()
+        .map(Ok)
 }
 
 /// The first queue that is new and that the store has no room for.
@@ -89,7 +100,12 @@ impl<'c> Lines<'c> {
     }
 }
 
-fn enqueue_one(work: &mut Work<'_>, lines: &mut Lines<'_>, job: &NewJob, now: Time) -> Result<Enqueued> {
+fn enqueue_one(
+    work: &mut Work<'_>,
+    lines: &mut Lines<'_>,
+    job: &NewJob,
+    now: Time,
+) -> Result<Enqueued> {
     let known_queue = work.queue(&job.queue)?;
     let full_queue = known_queue.filter(|queue| !work.has_room(*queue));
     // Without a key and in a queue that exists and has room, the insert itself finds out whether the job is known.
@@ -129,8 +145,16 @@ fn enqueue_one(work: &mut Work<'_>, lines: &mut Lines<'_>, job: &NewJob, now: Ti
 pub(crate) fn known(work: &mut Work<'_>, id: JobId, queue: &QueueName) -> Result<Option<Enqueued>> {
     let at = work.queue(queue)?.map(|at| work.at(at).id);
     let mut statement = work.db.prepare_cached(ENQUEUE_KNOWN)?;
-    let found: Option<i64> = statement.query_row([id.as_bytes()], |row| row.get(0)).optional()?;
-    Ok(found.map(|found| if Some(found) == at { Enqueued::Same } else { Enqueued::Conflict }))
+    let found: Option<i64> = statement
+        .query_row([id.as_bytes()], |row| row.get(0))
+        .optional()?;
+    Ok(found.map(|found| {
+        if Some(found) == at {
+            Enqueued::Same
+        } else {
+            Enqueued::Conflict
+        }
+    }))
 }
 
 /// Writes the job and its place in line; `false` if its id is known.
@@ -167,7 +191,9 @@ fn insert(
     }
     let no = work.db.last_insert_rowid();
     if state == State::Ready {
-        lines.ready.execute(params![queue_id, job.priority.level(), seq, no])?;
+        lines
+            .ready
+            .execute(params![queue_id, job.priority.level(), seq, no])?;
         work.use_seq(queue);
     } else {
         lines.due.execute([run_at, no])?;

@@ -19,14 +19,19 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
             ),
         ),
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            StoreError::unavailable(doing, format!("the file cannot be written; check its rights ({error})"))
+            StoreError::unavailable(
+                doing,
+                format!("the file cannot be written; check its rights ({error})"),
+            )
         }
-        Some(ErrorCode::SystemIoFailure) if is_harmless(error) => {
-            StoreError::unavailable(doing, format!("the disk could not be read; check it ({error})"))
-        }
-        Some(ErrorCode::SystemIoFailure) => {
-            StoreError::unavailable(doing, format!("{DISK_FAILED}; free space on it, or check it ({error})"))
-        }
+        Some(ErrorCode::SystemIoFailure) if is_harmless(error) => StoreError::unavailable(
+            doing,
+            format!("the disk could not be read; check it ({error})"),
+        ),
+        Some(ErrorCode::SystemIoFailure) => StoreError::unavailable(
+            doing,
+            format!("{DISK_FAILED}; free space on it, or check it ({error})"),
+        ),
         Some(
             ErrorCode::OutOfMemory
             | ErrorCode::OperationInterrupted
@@ -47,8 +52,14 @@ pub(crate) fn is_disk_failure(error: &StoreError) -> bool {
 
 /// A read that fails loses nothing that was written.
 fn is_harmless(error: &Error) -> bool {
-    const READS: [i32; 3] = [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ, ffi::SQLITE_IOERR_NOMEM];
-    error.sqlite_error().is_some_and(|error| READS.contains(&error.extended_code))
+    const READS: [i32; 3] = [
+        ffi::SQLITE_IOERR_READ,
+        ffi::SQLITE_IOERR_SHORT_READ,
+        ffi::SQLITE_IOERR_NOMEM,
+    ];
+    error
+        .sqlite_error()
+        .is_some_and(|error| READS.contains(&error.extended_code))
 }
 
 #[cfg(test)]
@@ -56,7 +67,10 @@ mod tests {
     use super::*;
 
     fn check(code: i32, expected: &str) {
-        let error = store_error("testing", &Error::SqliteFailure(ffi::Error::new(code), None));
+        let error = store_error(
+            "testing",
+            &Error::SqliteFailure(ffi::Error::new(code), None),
+        );
         let kind = match error {
             StoreError::Unavailable { .. } => "unavailable",
             StoreError::Corrupt { .. } => "corrupt",
@@ -79,7 +93,12 @@ mod tests {
         ] {
             check(code, "unavailable");
         }
-        for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB, ffi::SQLITE_CONSTRAINT, ffi::SQLITE_ERROR] {
+        for code in [
+            ffi::SQLITE_CORRUPT,
+            ffi::SQLITE_NOTADB,
+            ffi::SQLITE_CONSTRAINT,
+            ffi::SQLITE_ERROR,
+        ] {
             check(code, "corrupt");
         }
         check(ffi::SQLITE_TOOBIG, "misuse");
@@ -88,23 +107,36 @@ mod tests {
     #[test]
     fn only_a_write_or_fsync_that_failed_makes_the_file_unreliable() {
         let check = |code, expected| {
-            let error = store_error("testing", &Error::SqliteFailure(ffi::Error::new(code), None));
+            let error = store_error(
+                "testing",
+                &Error::SqliteFailure(ffi::Error::new(code), None),
+            );
             assert_eq!(is_disk_failure(&error), expected, "{code}: {error}");
         };
-        for code in
-            [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_TRUNCATE, ffi::SQLITE_IOERR]
-        {
+        for code in [
+            ffi::SQLITE_IOERR_FSYNC,
+            ffi::SQLITE_IOERR_WRITE,
+            ffi::SQLITE_IOERR_TRUNCATE,
+            ffi::SQLITE_IOERR,
+        ] {
             check(code, true);
         }
-        for code in [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ, ffi::SQLITE_FULL, ffi::SQLITE_BUSY]
-        {
+        for code in [
+            ffi::SQLITE_IOERR_READ,
+            ffi::SQLITE_IOERR_SHORT_READ,
+            ffi::SQLITE_FULL,
+            ffi::SQLITE_BUSY,
+        ] {
             check(code, false);
         }
     }
 
     #[test]
     fn a_full_disk_says_what_to_do() {
-        let error = store_error("enqueueing", &Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None));
+        let error = store_error(
+            "enqueueing",
+            &Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None),
+        );
         assert!(error.to_string().contains("free some space"), "{error}");
     }
 }

@@ -53,7 +53,12 @@ pub(crate) fn examine(db: &Connection, path: &Path, settings: &Settings) -> Resu
     ];
     findings.extend(streams(db, size)?);
     Ok(Examination {
-        store: format!("SQLite {} at {} ({} KiB)", rusqlite::version(), path.display(), size >> 10),
+        store: format!(
+            "SQLite {} at {} ({} KiB)",
+            rusqlite::version(),
+            path.display(),
+            size >> 10
+        ),
         promise: promise(settings).to_owned(),
         findings,
     })
@@ -69,7 +74,11 @@ fn promise(settings: &Settings) -> &'static str {
 }
 
 fn finding(grade: Grade, what: impl Into<String>, advice: Option<&str>) -> Finding {
-    Finding { grade, what: what.into(), advice: advice.map(str::to_owned) }
+    Finding {
+        grade,
+        what: what.into(),
+        advice: advice.map(str::to_owned),
+    }
 }
 
 fn journal(settings: &Settings) -> Finding {
@@ -77,12 +86,20 @@ fn journal(settings: &Settings) -> Finding {
     if settings.journal_mode == "wal" {
         return finding(Grade::Good, what, None);
     }
-    finding(Grade::Bad, what, Some("close every other program that has the file open, and start again"))
+    finding(
+        Grade::Bad,
+        what,
+        Some("close every other program that has the file open, and start again"),
+    )
 }
 
 fn synchronous(settings: &Settings) -> Finding {
     match settings.synchronous {
-        0 => finding(Grade::Bad, "synchronous = off", Some("start again; backstop never sets this")),
+        0 => finding(
+            Grade::Bad,
+            "synchronous = off",
+            Some("start again; backstop never sets this"),
+        ),
         1 => finding(
             Grade::Warning,
             "synchronous = normal",
@@ -96,12 +113,15 @@ fn on_disk(path: &Path) -> Finding {
     match file_system(path) {
         FileSystem::Local => finding(Grade::Good, "on a local file system", None),
         FileSystem::User => {
-            let advice = "make sure that it is a local disk; on a network file system SQLite loses data";
+            let advice =
+                "make sure that it is a local disk; on a network file system SQLite loses data";
             finding(Grade::Warning, "on a FUSE file system", Some(advice))
         }
-        FileSystem::Network(name) => {
-            finding(Grade::Bad, format!("on {name}"), Some("move the file to a local disk"))
-        }
+        FileSystem::Network(name) => finding(
+            Grade::Bad,
+            format!("on {name}"),
+            Some("move the file to a local disk"),
+        ),
     }
 }
 
@@ -128,8 +148,7 @@ fn log(path: &Path) -> Finding {
     let bytes = size_of(&PathBuf::from(log));
     let what = format!("write-ahead log of {} KiB", bytes >> 10);
     if bytes > WAL_BYTES_MAX {
-        let advice =
-            "some program keeps a reading transaction open; end it, so that the log can be folded in";
+        let advice = "some program keeps a reading transaction open; end it, so that the log can be folded in";
         return finding(Grade::Warning, what, Some(advice));
     }
     finding(Grade::Good, what, None)
@@ -145,9 +164,11 @@ fn schema(db: &Connection) -> Result<Finding> {
     if drifted.is_empty() {
         return Ok(finding(Grade::Good, version, None));
     }
-    let what = format!("{version}, but not as this version makes it: {}", drifted.join(", "));
-    let advice =
-        "somebody changed backstop's tables or indexes: restore them, or move the jobs to a new store";
+    let what = format!(
+        "{version}, but not as this version makes it: {}",
+        drifted.join(", ")
+    );
+    let advice = "somebody changed backstop's tables or indexes: restore them, or move the jobs to a new store";
     Ok(finding(Grade::Bad, what, Some(advice)))
 }
 
@@ -155,21 +176,30 @@ fn schema(db: &Connection) -> Result<Finding> {
 fn drifted(db: &Connection) -> Result<Vec<String>> {
     let mut new = Connection::open_in_memory()?;
     if let Err(error) = migrate::migrate(&mut new) {
-        return Ok(vec![format!("a store to compare with could not be made ({error})")]);
+        return Ok(vec![format!(
+            "a store to compare with could not be made ({error})"
+        )]);
     }
     let (expected, found) = (shapes(&new)?, shapes(db)?);
     let mut names: Vec<&String> = expected.keys().chain(found.keys()).collect();
     names.sort_unstable();
     names.dedup();
-    Ok(names.into_iter().filter(|name| expected.get(*name) != found.get(*name)).cloned().collect())
+    Ok(names
+        .into_iter()
+        .filter(|name| expected.get(*name) != found.get(*name))
+        .cloned()
+        .collect())
 }
 
 /// The statements that made our tables and indexes, by name. They are compared without white space:
 /// SQLite writes a column that an upgrade adds on the line of the one before it.
 fn shapes(db: &Connection) -> Result<BTreeMap<String, String>> {
     let mut shapes = db.prepare(SHAPES)?;
-    let rows = shapes.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
-    rows.map(|row| row.map(|(name, sql)| (name, sql.split_whitespace().collect()))).collect()
+    let rows = shapes.query_map([], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+    })?;
+    rows.map(|row| row.map(|(name, sql)| (name, sql.split_whitespace().collect())))
+        .collect()
 }
 
 fn integrity(db: &Connection, size: u64) -> Result<Finding> {
@@ -182,9 +212,12 @@ fn integrity(db: &Connection, size: u64) -> Result<Finding> {
     if found == "ok" {
         return Ok(finding(Grade::Good, "integrity checked", None));
     }
-    let advice =
-        "stop every program that uses the file, copy it, and restore a backup or run `sqlite3 FILE .recover`";
-    Ok(finding(Grade::Bad, format!("damaged: {found}"), Some(advice)))
+    let advice = "stop every program that uses the file, copy it, and restore a backup or run `sqlite3 FILE .recover`";
+    Ok(finding(
+        Grade::Bad,
+        format!("damaged: {found}"),
+        Some(advice),
+    ))
 }
 
 /// Records that no key has, and keys that have not as many as they say; `None` if all is well.
@@ -197,8 +230,9 @@ fn streams(db: &Connection, size: u64) -> Result<Option<Finding>> {
     if (orphans, miscounted) == (0, 0) {
         return Ok(None);
     }
-    let what =
-        format!("streams: {orphans} records without a key, {miscounted} keys that count their records wrong");
+    let what = format!(
+        "streams: {orphans} records without a key, {miscounted} keys that count their records wrong"
+    );
     let advice = "somebody changed backstop's tables: restore a backup, or clear those keys";
     Ok(Some(finding(Grade::Bad, what, Some(advice))))
 }
@@ -213,9 +247,24 @@ mod tests {
 
     #[test]
     fn a_disk_that_takes_no_more_jobs_is_bad_and_not_only_a_warning() {
-        let grades = [0, FREE_BYTES_LAST - 1, FREE_BYTES_LAST, FREE_BYTES_MIN - 1, FREE_BYTES_MIN];
+        let grades = [
+            0,
+            FREE_BYTES_LAST - 1,
+            FREE_BYTES_LAST,
+            FREE_BYTES_MIN - 1,
+            FREE_BYTES_MIN,
+        ];
         let grades = grades.map(|free| room(free).grade);
-        assert_eq!(grades, [Grade::Bad, Grade::Bad, Grade::Warning, Grade::Warning, Grade::Good]);
+        assert_eq!(
+            grades,
+            [
+                Grade::Bad,
+                Grade::Bad,
+                Grade::Warning,
+                Grade::Warning,
+                Grade::Good
+            ]
+        );
         assert!(room(0).advice.is_some());
     }
 }

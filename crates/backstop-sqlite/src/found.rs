@@ -24,7 +24,10 @@ pub(crate) struct Found {
 impl Found {
     /// A job from the columns of `job_by_id.sql`.
     pub(crate) fn read(row: &Row<'_>) -> Result<Self> {
-        let mut columns = Columns { row, faults: Vec::new() };
+        let mut columns = Columns {
+            row,
+            faults: Vec::new(),
+        };
         let (id, queue) = (columns.id()?, columns.queue()?);
         let job = match (id, queue.clone()) {
             (Some(id), Some(queue)) => Some(columns.job(id, queue)?),
@@ -80,9 +83,15 @@ impl Columns<'_, '_> {
     }
 
     fn claimant(&self) -> Result<Option<Claimant>> {
-        let Some(worker) = row::text(self.row, 17)?.map(WorkerName::new) else { return Ok(None) };
+        let Some(worker) = row::text(self.row, 17)?.map(WorkerName::new) else {
+            return Ok(None);
+        };
         let (until, since) = (row::time(self.row, 18)?, row::time(self.row, 19)?);
-        Ok(Some(Claimant { worker, since, until }))
+        Ok(Some(Claimant {
+            worker,
+            since,
+            until,
+        }))
     }
 
     fn state(&mut self, is_running: bool) -> Result<State> {
@@ -95,7 +104,9 @@ impl Columns<'_, '_> {
     fn priority(&mut self) -> Result<Priority> {
         let level = self.number(5, "level")?;
         let known = Priority::from_level(level);
-        Ok(self.checked(known, "level", format_args!("{level} is none")).unwrap_or_default())
+        Ok(self
+            .checked(known, "level", format_args!("{level} is none"))
+            .unwrap_or_default())
     }
 
     fn time(&mut self, column: usize, name: &str) -> Result<Time> {
@@ -104,8 +115,11 @@ impl Columns<'_, '_> {
 
     /// A number; 0 if it is none, or not one of its width.
     fn number<T: TryFrom<i64> + Default>(&mut self, column: usize, name: &str) -> Result<T> {
-        let number = row::maybe_whole(self.row, column)?.and_then(|number| T::try_from(number).ok());
-        Ok(self.checked(number, name, "it is not a number that fits").unwrap_or_default())
+        let number =
+            row::maybe_whole(self.row, column)?.and_then(|number| T::try_from(number).ok());
+        Ok(self
+            .checked(number, name, "it is not a number that fits")
+            .unwrap_or_default())
     }
 
     /// Bytes, if there are any.
@@ -125,7 +139,9 @@ impl Columns<'_, '_> {
         name: &str,
         read: impl FnOnce(&str) -> std::result::Result<T, E>,
     ) -> Result<Option<T>> {
-        let Some(bytes) = self.bytes(column, name)? else { return Ok(None) };
+        let Some(bytes) = self.bytes(column, name)? else {
+            return Ok(None);
+        };
         let text = std::str::from_utf8(&bytes).map_err(|why| why.to_string());
         let value = text.and_then(|text| read(text).map_err(|why| why.to_string()));
         Ok(value.map_err(|why| self.fault(name, why)).ok())

@@ -17,8 +17,10 @@ pub(crate) fn groups(db: &Connection, query: &GroupQuery) -> Result<Vec<Group>> 
     let Some(name) = &query.queue else {
         return read(db, db.prepare_cached(GROUPS)?.query([limit])?);
     };
-    let id =
-        db.prepare_cached(QUEUE_FIND)?.query_row([name.as_str()], |row| row::whole(row, 0)).optional()?;
+    let id = db
+        .prepare_cached(QUEUE_FIND)?
+        .query_row([name.as_str()], |row| row::whole(row, 0))
+        .optional()?;
     let Some(id) = id else { return Ok(Vec::new()) };
     read(db, db.prepare_cached(GROUPS_OF)?.query(params![limit, id])?)
 }

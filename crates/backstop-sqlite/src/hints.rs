@@ -48,7 +48,9 @@ pub(crate) struct Others {
 impl Others {
     /// Whether somebody wrote since this was asked last.
     pub(crate) fn wrote(&mut self, db: &Connection) -> Result<bool> {
-        let version = db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        let version = db
+            .prepare_cached("PRAGMA data_version")?
+            .query_row([], |row| row.get(0))?;
         let before = self.seen.replace(version);
         Ok(before.is_some_and(|before| before != version))
     }

@@ -17,16 +17,22 @@ pub(crate) fn holders(
 ) -> Result<Vec<Option<KeyHolder>>> {
     let mut find = db.prepare_cached(HOLDER)?;
     let mut holder_of = |key: &UniqueKey| {
-        let found = find.query_row(params![queue.as_str(), key.as_str()], |row| last_holder(row, now));
+        let found = find.query_row(params![queue.as_str(), key.as_str()], |row| {
+            last_holder(row, now)
+        });
         let found = found.optional()?.flatten();
-        Ok(found.filter(|(holder, is_held)| *is_held || holder.is_live()).map(|(holder, _)| holder))
+        Ok(found
+            .filter(|(holder, is_held)| *is_held || holder.is_live())
+            .map(|(holder, _)| holder))
     };
     keys.iter().map(&mut holder_of).collect()
 }
 
 /// The holder in a row of `key_find.sql` or `holder.sql`, if it still has the key.
 pub(crate) fn holder(row: &Row<'_>, now: Time) -> Result<Option<KeyHolder>> {
-    Ok(last_holder(row, now)?.filter(|(_, is_held)| *is_held).map(|(holder, _)| holder))
+    Ok(last_holder(row, now)?
+        .filter(|(_, is_held)| *is_held)
+        .map(|(holder, _)| holder))
 }
 
 /// Who had the key last, and whether it still has it.

@@ -44,17 +44,18 @@ pub use open::{Durability, OpenError, SqliteOptions};
 
 use async_trait::async_trait;
 use backstop_core::limits::{
-    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, QUEUES_MAX, SEIZE_MAX, SETTLE_MAX,
+    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, QUEUES_MAX, SEIZE_MAX,
+    SETTLE_MAX,
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
 use backstop_core::port::place::{Place, Reach};
 use backstop_core::port::{
-    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim, Claimed,
-    Enqueued, Examination, ExpiredLeases, Gate, Group, GroupQuery, Hints, KeyHolder, Migrated, Operator,
-    Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure, Settled, Store, Swap, Swapped,
-    WorkerStatus,
+    Amended, Amendment, Answer, Backlog, Beat, Beaten, Burial, Cell, CellQuery, Cells, Claim,
+    Claimed, Enqueued, Examination, ExpiredLeases, Gate, Group, GroupQuery, Hints, KeyHolder,
+    Migrated, Operator, Page, PageQuery, Promoted, Pruned, QueueStatus, Retention, Seize, Seizure,
+    Settled, Store, Swap, Swapped, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::{Settlement, may_be_undone};
@@ -96,7 +97,8 @@ impl SqliteStore {
         let bell = Bell::new();
         let moored = Arc::new(Moored::at(&opened.path)?);
         let slots = Arc::default();
-        let readers = Readers::start(opened.readers, &moored, &slots).map_err(OpenError::Threads)?;
+        let readers =
+            Readers::start(opened.readers, &moored, &slots).map_err(OpenError::Threads)?;
         let lists = Readers::start(opened.lists, &moored, &slots).map_err(OpenError::Threads)?;
         let file = WriterFile::new(opened.writer, moored, slots);
         let writer = Writer::start(file, options, bell.clone());
@@ -117,19 +119,29 @@ impl SqliteStore {
     /// With at most so many queues, configured ones aside.
     #[must_use]
     pub fn with_max_queues(self, max: usize) -> Self {
-        Self { max_queues: max, ..self }
+        Self {
+            max_queues: max,
+            ..self
+        }
     }
 }
 
 impl std::fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("SqliteStore");
-        shown.field("path", &self.path).field("durability", &self.durability).finish_non_exhaustive()
+        shown
+            .field("path", &self.path)
+            .field("durability", &self.durability)
+            .finish_non_exhaustive()
     }
 }
 
 const fn task(doing: &'static str, effort: Effort, rows: usize) -> Task {
-    Task { doing, effort, rows }
+    Task {
+        doing,
+        effort,
+        rows,
+    }
 }
 
 #[async_trait]
@@ -139,40 +151,60 @@ impl Backlog for SqliteStore {
         let pages = jobs.iter().map(|job| job.payload.len()).sum::<usize>() / PAGE_BYTES;
         let task = task("enqueueing", Effort::Durable, jobs.len() + pages);
         let max_queues = self.max_queues;
-        self.writer.call(task, move |work| enqueue::enqueue(work, &jobs, max_queues, now)).await?
+        self.writer
+            .call(task, move |work| {
+                enqueue::enqueue(work, &jobs, max_queues, now)
+            })
+            .await?
     }
 
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed> {
         check_claim(&claim, now)?;
         let rows = claim.wants.iter().map(|want| want.max).sum();
         let task = task("claiming", Effort::Claim, rows);
-        self.writer.call(task, move |work| claim::claim(work, &claim, now)).await.map(Claimed::whole)
+        self.writer
+            .call(task, move |work| claim::claim(work, &claim, now))
+            .await
+            .map(Claimed::whole)
     }
 
     async fn begin(&self, leases: Vec<Lease>, _now: Time) -> Answer<Vec<Lease>> {
         check_count("begin", leases.len(), CLAIM_JOBS_MAX)?;
         // A note whose caller went away would say of a job that nobody runs that it began.
         let task = task("noting that runs begin", Effort::Claim, leases.len());
-        self.writer.call(task, move |work| begin::begin(work, &leases)).await
+        self.writer
+            .call(task, move |work| begin::begin(work, &leases))
+            .await
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
         check_count("settle", settlements.len(), SETTLE_MAX)?;
-        let effort = if may_be_undone(&settlements) { Effort::Light } else { Effort::Durable };
+        let effort = if may_be_undone(&settlements) {
+            Effort::Light
+        } else {
+            Effort::Durable
+        };
         let task = task("settling", effort, settlements.len());
-        self.writer.call(task, move |work| settle::settle(work, &settlements, now)).await
+        self.writer
+            .call(task, move |work| settle::settle(work, &settlements, now))
+            .await
     }
 
     async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten> {
         check_count("beat", beat.leases.len(), BEAT_LEASES_MAX)?;
         check_term("beat", beat.until, now)?;
         let task = task("beating", Effort::Light, beat.leases.len());
-        self.writer.call(task, move |work| beat::beat(work, &beat, now)).await.map(Beaten::whole)
+        self.writer
+            .call(task, move |work| beat::beat(work, &beat, now))
+            .await
+            .map(Beaten::whole)
     }
 
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
         let task = task("promoting", Effort::Light, max.min(PROMOTE_MAX));
-        self.writer.call(task, move |work| promote::promote(work, max, now)).await
+        self.writer
+            .call(task, move |work| promote::promote(work, max, now))
+            .await
     }
 
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure> {
@@ -195,19 +227,34 @@ impl Backlog for SqliteStore {
 #[async_trait]
 impl Operator for SqliteStore {
     async fn job(&self, id: JobId, _now: Time) -> Answer<Option<Job>> {
-        self.readers.call("reading a job", move |db| list::job(db, id)).await
+        self.readers
+            .call("reading a job", move |db| list::job(db, id))
+            .await
     }
 
-    async fn find(&self, queue: QueueName, ids: Vec<JobId>, _now: Time) -> Answer<Vec<Option<Job>>> {
+    async fn find(
+        &self,
+        queue: QueueName,
+        ids: Vec<JobId>,
+        _now: Time,
+    ) -> Answer<Vec<Option<Job>>> {
         check_ids(&ids)?;
-        let found = move |db: &rusqlite::Connection| ids.iter().map(|id| list::job(db, *id)).collect();
+        let found =
+            move |db: &rusqlite::Connection| ids.iter().map(|id| list::job(db, *id)).collect();
         let found: Vec<Option<Job>> = self.readers.call("finding jobs", found).await?;
-        Ok(found.into_iter().map(|job| job.filter(|job| job.queue == queue)).collect())
+        Ok(found
+            .into_iter()
+            .map(|job| job.filter(|job| job.queue == queue))
+            .collect())
     }
 
     async fn jobs(&self, query: PageQuery, _now: Time) -> Answer<Page> {
         let after = Place::of(&query)?;
-        self.lists.call("listing jobs", move |db| list::page(db, &query, after.as_ref())).await
+        self.lists
+            .call("listing jobs", move |db| {
+                list::page(db, &query, after.as_ref())
+            })
+            .await
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
@@ -215,19 +262,27 @@ impl Operator for SqliteStore {
         let wanted = match Reach::of(&amendment)? {
             Reach::Ids(ids) => {
                 let task = task(doing, Effort::Durable, ids.len());
-                let amend = move |work: &mut work::Work<'_>| amend::amend_ids(work, &ids, &amendment, now);
+                let amend =
+                    move |work: &mut work::Work<'_>| amend::amend_ids(work, &ids, &amendment, now);
                 return self.writer.call(task, amend).await;
             }
             Reach::Fitting(wanted) => wanted,
         };
         let sought = wanted.clone();
-        let picked = self.lists.call(doing, move |db| amend::pick(db, &sought)).await?;
+        let picked = self
+            .lists
+            .call(doing, move |db| amend::pick(db, &sought))
+            .await?;
         let next = picked.cursor();
         if picked.nos.is_empty() {
-            return Ok(Amended { next, ..Amended::default() });
+            return Ok(Amended {
+                next,
+                ..Amended::default()
+            });
         }
         let task = task(doing, Effort::Durable, picked.nos.len());
-        let amend = move |work: &mut work::Work<'_>| amend::amend_fitting(work, &picked.nos, &wanted, now);
+        let amend =
+            move |work: &mut work::Work<'_>| amend::amend_fitting(work, &picked.nos, &wanted, now);
         let amended = self.writer.call(task, amend).await?;
         Ok(Amended { next, ..amended })
     }
@@ -238,9 +293,15 @@ impl Operator for SqliteStore {
 
     async fn bury(&self, burials: Vec<Burial>, _now: Time) -> Answer<Vec<Enqueued>> {
         check_count("bury", burials.len(), BURY_MAX)?;
-        let pages = burials.iter().map(|burial| burial.job.payload.len()).sum::<usize>() / PAGE_BYTES;
+        let pages = burials
+            .iter()
+            .map(|burial| burial.job.payload.len())
+            .sum::<usize>()
+            / PAGE_BYTES;
         let task = task("burying", Effort::Durable, burials.len() + pages);
-        self.writer.call(task, move |work| bury::bury(work, &burials)).await
+        self.writer
+            .call(task, move |work| bury::bury(work, &burials))
+            .await
     }
 
     async fn holders(
@@ -255,25 +316,41 @@ impl Operator for SqliteStore {
     }
 
     async fn groups(&self, query: GroupQuery, _now: Time) -> Answer<Vec<Group>> {
-        self.lists.call("grouping dead letters", move |db| groups::groups(db, &query)).await
+        self.lists
+            .call("grouping dead letters", move |db| {
+                groups::groups(db, &query)
+            })
+            .await
     }
 
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
         let task = task("bounding a queue", Effort::Durable, 1);
-        self.writer.call(task, move |work| queues::set_bounds(work, &queue, bounds)).await
+        self.writer
+            .call(task, move |work| queues::set_bounds(work, &queue, bounds))
+            .await
     }
 
     async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
         let task = task("pausing or resuming a queue", Effort::Durable, 1);
-        self.writer.call(task, move |work| queues::set_gate(work, &queue, gate)).await
+        self.writer
+            .call(task, move |work| queues::set_gate(work, &queue, gate))
+            .await
     }
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
-        self.readers.call("listing workers", move |db| workers::workers(db, within, now)).await
+        self.readers
+            .call("listing workers", move |db| {
+                workers::workers(db, within, now)
+            })
+            .await
     }
 
     async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases> {
-        self.readers.call("counting expired leases", move |db| workers::expired_leases(db, before)).await
+        self.readers
+            .call("counting expired leases", move |db| {
+                workers::expired_leases(db, before)
+            })
+            .await
     }
 
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned> {
@@ -292,19 +369,29 @@ impl Operator for SqliteStore {
 impl Cells for SqliteStore {
     async fn cells(&self, names: Vec<String>) -> Answer<Vec<Option<Cell>>> {
         check_names(&names)?;
-        self.readers.call("reading cells", move |db| cells::cells(db, &names)).await
+        self.readers
+            .call("reading cells", move |db| cells::cells(db, &names))
+            .await
     }
 
     async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
-        self.readers.call("listing cells", move |db| cells::list(db, &query)).await
+        self.readers
+            .call("listing cells", move |db| cells::list(db, &query))
+            .await
     }
 
     async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>> {
         check_swaps(&swaps)?;
-        let pages =
-            swaps.iter().filter_map(|swap| swap.value.as_ref()).map(Vec::len).sum::<usize>() / PAGE_BYTES;
+        let pages = swaps
+            .iter()
+            .filter_map(|swap| swap.value.as_ref())
+            .map(Vec::len)
+            .sum::<usize>()
+            / PAGE_BYTES;
         let task = task("swapping cells", Effort::Durable, swaps.len() + pages);
-        self.writer.call(task, move |work| cells::swap(work, &swaps)).await
+        self.writer
+            .call(task, move |work| cells::swap(work, &swaps))
+            .await
     }
 }
 
@@ -319,7 +406,9 @@ impl Store for SqliteStore {
     }
 
     async fn time(&self) -> Answer<Time> {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_1970 = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Ok(Time::default().after(since_1970.into()))
     }
 
@@ -333,6 +422,8 @@ impl Store for SqliteStore {
             examine::settings(db, durability).map_err(|error| store_error(doing, &error))
         };
         let settings = self.writer.alone(doing, settings).await?;
-        self.lists.call(doing, move |db| examine::examine(db, &path, &settings)).await
+        self.lists
+            .call(doing, move |db| examine::examine(db, &path, &settings))
+            .await
     }
 }

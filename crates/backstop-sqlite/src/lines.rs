@@ -67,9 +67,15 @@ struct Grave {
 fn grave(db: &Connection, no: i64) -> Result<Option<Grave>> {
     let read = |row: &Row<'_>| {
         let fingerprint = Fingerprint::from_i64(row::whole(row, 1)?);
-        Ok(Grave { queue: row::whole(row, 0)?, fingerprint, finished_at: row::time(row, 2)? })
+        Ok(Grave {
+            queue: row::whole(row, 0)?,
+            fingerprint,
+            finished_at: row::time(row, 2)?,
+        })
     };
-    db.prepare_cached(DEAD_FIND)?.query_row([no], read).optional()
+    db.prepare_cached(DEAD_FIND)?
+        .query_row([no], read)
+        .optional()
 }
 
 impl Work<'_> {
@@ -80,14 +86,20 @@ impl Work<'_> {
             Which::No(no) => (STANDING_BY_NO, no),
         };
         let db = self.db;
-        db.prepare_cached(sql)?.query_row([key], |row| self.read_standing(row)).optional()
+        db.prepare_cached(sql)?
+            .query_row([key], |row| self.read_standing(row))
+            .optional()
     }
 
     fn read_standing(&mut self, row: &Row<'_>) -> Result<Standing> {
         let lease = row::maybe_whole(row, 12)?.map(LeaseNumber::from_i64);
         let state = row::state(row::whole(row, 2)?, lease.is_some());
         let no = row::whole(row, 0)?;
-        let grave = if state == State::Dead { grave(self.db, no)? } else { None };
+        let grave = if state == State::Dead {
+            grave(self.db, no)?
+        } else {
+            None
+        };
         let (queue, finished_at) = match &grave {
             Some(grave) => (grave.queue, grave.finished_at),
             None => (row::whole(row, 3)?, row::time(row, 7)?),
@@ -105,7 +117,9 @@ impl Work<'_> {
                 finished_at,
                 fingerprint: grave.map(|grave| grave.fingerprint),
             },
-            kind: row::text(row, 8)?.and_then(|kind| Kind::new(kind).ok()).unwrap_or_default(),
+            kind: row::text(row, 8)?
+                .and_then(|kind| Kind::new(kind).ok())
+                .unwrap_or_default(),
             unique: row::unique(row, 9)?,
             lease,
         })
@@ -126,10 +140,20 @@ impl Work<'_> {
                 self.stir();
             }
             State::Done | State::Dead | State::Cancelled => {
-                let place = params![queue, row::code(state), spot.finished_at.as_micros(), spot.no];
+                let place = params![
+                    queue,
+                    row::code(state),
+                    spot.finished_at.as_micros(),
+                    spot.no
+                ];
                 self.db.prepare_cached(FINISHED_ADD)?.execute(place)?;
                 if let Some(fingerprint) = spot.fingerprint.filter(|_| state == State::Dead) {
-                    let place = [spot.no, queue, fingerprint.as_i64(), spot.finished_at.as_micros()];
+                    let place = [
+                        spot.no,
+                        queue,
+                        fingerprint.as_i64(),
+                        spot.finished_at.as_micros(),
+                    ];
                     self.db.prepare_cached(DEAD_ADD)?.execute(place)?;
                 }
             }
@@ -145,24 +169,30 @@ impl Work<'_> {
         let (spot, queue) = (&job.spot, self.at(job.spot.queue).id);
         let db = self.db;
         let left = match job.state {
-            State::Ready => {
-                db.prepare_cached(READY_REMOVE)?.execute([queue, spot.level, spot.seq, spot.no])?
-            }
-            State::Scheduled | State::Retrying => {
-                db.prepare_cached(DUE_REMOVE)?.execute([spot.run_at.as_micros(), spot.no])?
-            }
+            State::Ready => db
+                .prepare_cached(READY_REMOVE)?
+                .execute([queue, spot.level, spot.seq, spot.no])?,
+            State::Scheduled | State::Retrying => db
+                .prepare_cached(DUE_REMOVE)?
+                .execute([spot.run_at.as_micros(), spot.no])?,
             State::Done | State::Dead | State::Cancelled => {
                 if job.state == State::Dead {
                     db.prepare_cached(DEAD_REMOVE)?.execute([spot.no])?;
                 }
-                let place = [queue, row::code(job.state), spot.finished_at.as_micros(), spot.no];
+                let place = [
+                    queue,
+                    row::code(job.state),
+                    spot.finished_at.as_micros(),
+                    spot.no,
+                ];
                 db.prepare_cached(FINISHED_REMOVE)?.execute(place)?
             }
             State::Running => {
                 if let Some(number) = job.lease {
                     self.leave_claim(number, 1);
                 }
-                db.prepare_cached(RUNNING_REMOVE)?.execute([job.id.as_bytes()])?
+                db.prepare_cached(RUNNING_REMOVE)?
+                    .execute([job.id.as_bytes()])?
             }
         };
         self.count(spot.queue, job.state, -row::number(left));
@@ -182,7 +212,12 @@ impl Work<'_> {
     }
 
     /// Who holds a unique key now.
-    pub(crate) fn key_holder(&mut self, queue: QueueAt, key: &UniqueKey, now: Time) -> Result<Option<JobId>> {
+    pub(crate) fn key_holder(
+        &mut self,
+        queue: QueueAt,
+        key: &UniqueKey,
+        now: Time,
+    ) -> Result<Option<JobId>> {
         let queue = self.at(queue).id;
         let mut find = self.db.prepare_cached(KEY_FIND)?;
         let found = find.query_row(params![queue, key.as_str()], |row| holder(row, now));
@@ -190,22 +225,40 @@ impl Work<'_> {
     }
 
     /// Gives a unique key to a job.
-    pub(crate) fn put_key(&mut self, queue: QueueAt, key: &UniqueKey, id: JobId, hold: Hold) -> Result<()> {
+    pub(crate) fn put_key(
+        &mut self,
+        queue: QueueAt,
+        key: &UniqueKey,
+        id: JobId,
+        hold: Hold,
+    ) -> Result<()> {
         let queue = self.at(queue).id;
         let until = hold.until.map(Time::as_micros);
-        let holding = params![queue, key.as_str(), id.as_bytes(), hold.states.bits(), until];
+        let holding = params![
+            queue,
+            key.as_str(),
+            id.as_bytes(),
+            hold.states.bits(),
+            until
+        ];
         self.db.prepare_cached(KEY_PUT)?.execute(holding).map(drop)
     }
 
     /// Leaves the unique key of a job that is gone behind, if the job has it.
     pub(crate) fn leave_key(&mut self, queue: QueueAt, key: &UniqueKey, id: JobId) -> Result<()> {
         let queue = self.at(queue).id;
-        self.db.prepare_cached(KEY_LEAVE)?.execute(params![queue, key.as_str(), id.as_bytes()]).map(drop)
+        self.db
+            .prepare_cached(KEY_LEAVE)?
+            .execute(params![queue, key.as_str(), id.as_bytes()])
+            .map(drop)
     }
 
     /// Takes a unique key from a job, if the job has it.
     pub(crate) fn remove_key(&mut self, queue: QueueAt, key: &UniqueKey, id: JobId) -> Result<()> {
         let queue = self.at(queue).id;
-        self.db.prepare_cached(KEY_REMOVE)?.execute(params![queue, key.as_str(), id.as_bytes()]).map(drop)
+        self.db
+            .prepare_cached(KEY_REMOVE)?
+            .execute(params![queue, key.as_str(), id.as_bytes()])
+            .map(drop)
     }
 }

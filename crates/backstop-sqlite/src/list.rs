@@ -35,8 +35,13 @@ const ROWS_AT_ONCE: usize = 256;
 
 /// One job, as far as it can be read.
 pub(crate) fn job(db: &Connection, id: JobId) -> Result<Option<Job>> {
-    let found = db.prepare_cached(JOB_BY_ID)?.query_row([id.as_bytes()], Found::read).optional()?;
-    let Some(Found { job, damaged }) = found else { return Ok(None) };
+    let found = db
+        .prepare_cached(JOB_BY_ID)?
+        .query_row([id.as_bytes()], Found::read)
+        .optional()?;
+    let Some(Found { job, damaged }) = found else {
+        return Ok(None);
+    };
     if let Some(damaged) = damaged {
         tracing::warn!(%id, damaged.why, "a row of backstop_job cannot be read; run `backstop doctor`");
     }
@@ -51,9 +56,16 @@ pub(crate) fn page(db: &Connection, query: &PageQuery, after: Option<&Place>) ->
     let queue = match &query.filter.queue {
         Some(name) => {
             let mut find = db.prepare_cached(QUEUE_FIND)?;
-            let found = find.query_row([name.as_str()], |row| row::whole(row, 0)).optional()?;
-            let Some(id) = found else { return Ok(Page::default()) };
-            Some(Queue { id, name: name.to_string() })
+            let found = find
+                .query_row([name.as_str()], |row| row::whole(row, 0))
+                .optional()?;
+            let Some(id) = found else {
+                return Ok(Page::default());
+            };
+            Some(Queue {
+                id,
+                name: name.to_string(),
+            })
         }
         None => None,
     };
@@ -73,7 +85,9 @@ pub(crate) fn page(db: &Connection, query: &PageQuery, after: Option<&Place>) ->
             walk.finished(db, state, query.order, after)?;
         }
         Some(State::Running) => walk.arrivals(db, LIST_RUNNING, after)?,
-        None if query.filter.fingerprint.is_some() => walk.arrivals(db, LIST_DEAD_ARRIVALS, after)?,
+        None if query.filter.fingerprint.is_some() => {
+            walk.arrivals(db, LIST_DEAD_ARRIVALS, after)?
+        }
         None => walk.arrivals(db, LIST_ALL, after)?,
     }
     read(db, walk)
@@ -81,12 +95,18 @@ pub(crate) fn page(db: &Connection, query: &PageQuery, after: Option<&Place>) ->
 
 /// The jobs that a walk found, as far as the page has room for them.
 fn read(db: &Connection, walk: Walk<'_>) -> Result<Page> {
-    let mut page = Page { next: walk.next.map(|place| place.to_string()), ..Page::default() };
+    let mut page = Page {
+        next: walk.next.map(|place| place.to_string()),
+        ..Page::default()
+    };
     let mut by_no = db.prepare_cached(JOB_BY_NO)?;
     let (mut bytes, mut last) = (0, None);
     for (no, place) in walk.found {
         match by_no.query_row([no], Found::read).optional()? {
-            Some(Found { damaged: Some(damaged), .. }) => page.damaged.push(damaged),
+            Some(Found {
+                damaged: Some(damaged),
+                ..
+            }) => page.damaged.push(damaged),
             Some(Found { job: Some(job), .. }) => {
                 bytes += page_bytes(&job);
                 if bytes > PAGE_BYTES_MAX && last.is_some() {
@@ -158,12 +178,16 @@ impl Walk<'_> {
     }
 
     fn fits_kind(&self, row: &Row<'_>, column: usize) -> Result<bool> {
-        let Some(wanted) = &self.filter.kind else { return Ok(true) };
+        let Some(wanted) = &self.filter.kind else {
+            return Ok(true);
+        };
         Ok(row::text(row, column)? == Some(wanted.as_str()))
     }
 
     fn fits_fingerprint(&self, row: &Row<'_>, column: usize) -> Result<bool> {
-        let Some(wanted) = self.filter.fingerprint else { return Ok(true) };
+        let Some(wanted) = self.filter.fingerprint else {
+            return Ok(true);
+        };
         Ok(row::maybe_whole(row, column)? == Some(wanted.as_i64()))
     }
 
@@ -205,7 +229,10 @@ impl Walk<'_> {
         let mut rows = lines.query([reached.as_ref().map_or("", |(queue, ..)| queue)])?;
         while let Some(row) = rows.next()? {
             let name = row::text(row, 1)?.unwrap_or_default().to_owned();
-            let queue = Queue { id: row::whole(row, 0)?, name };
+            let queue = Queue {
+                id: row::whole(row, 0)?,
+                name,
+            };
             if self.line(db, &queue, reached.as_ref(), &mut last)? == Step::Full {
                 break;
             }
@@ -230,7 +257,11 @@ impl Walk<'_> {
         let mut rows = statement.query(params![queue.id, level, seq])?;
         while let Some(row) = rows.next()? {
             let (level, seq) = (row::whole(row, 0)?, row::whole(row, 1)?);
-            let place = Place::Line { queue: queue.name.clone(), level, seq };
+            let place = Place::Line {
+                queue: queue.name.clone(),
+                level,
+                seq,
+            };
             let fits = self.fits_kind(row, 3)?;
             if self.look(fits, row::whole(row, 2)?, &place, last.as_ref()) == Step::Full {
                 return Ok(Step::Full);
@@ -241,7 +272,13 @@ impl Walk<'_> {
     }
 
     /// Ended jobs by the time of their end, of one queue or of all.
-    fn finished(&mut self, db: &Connection, state: State, order: Order, after: Option<&Place>) -> Result<()> {
+    fn finished(
+        &mut self,
+        db: &Connection,
+        state: State,
+        order: Order,
+        after: Option<&Place>,
+    ) -> Result<()> {
         let (at, no) = match (after, order) {
             (Some(Place::Timed { at, no }), _) => (*at, *no),
             (_, Order::Newest) => (i64::MAX, i64::MAX),
@@ -274,7 +311,9 @@ impl Walk<'_> {
             (None, Order::Oldest) => (LIST_FINISHED_ALL_OLDEST, row::code(state)),
             (Some(fingerprint), Order::Newest) if is_of_one => (LIST_DEAD, fingerprint.as_i64()),
             (Some(fingerprint), Order::Newest) => (LIST_DEAD_ALL, fingerprint.as_i64()),
-            (Some(fingerprint), Order::Oldest) if is_of_one => (LIST_DEAD_OLDEST, fingerprint.as_i64()),
+            (Some(fingerprint), Order::Oldest) if is_of_one => {
+                (LIST_DEAD_OLDEST, fingerprint.as_i64())
+            }
             (Some(fingerprint), Order::Oldest) => (LIST_DEAD_ALL_OLDEST, fingerprint.as_i64()),
         }
     }

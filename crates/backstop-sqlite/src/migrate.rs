@@ -49,7 +49,10 @@ fn take_step(db: &mut Connection, to: u32, step: &str) -> Result<()> {
 
 /// What a file says about its schema. The usual case costs one look.
 pub(crate) fn mark(db: &Connection) -> Result<SchemaMark> {
-    match db.prepare_cached(SCHEMA_GET).and_then(|mut get| get.query_row([], |row| row.get(0))) {
+    match db
+        .prepare_cached(SCHEMA_GET)
+        .and_then(|mut get| get.query_row([], |row| row.get(0)))
+    {
         Ok(version) => Ok(SchemaMark::Version(version)),
         Err(error) if is_missing_table(&error) => {
             let former = db.query_row(SCHEMA_FORMER, [], |_| Ok(())).optional()?;

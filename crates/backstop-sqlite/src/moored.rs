@@ -21,8 +21,14 @@ pub(crate) struct Moored {
 impl Moored {
     /// The file that is at the path now.
     pub(crate) fn at(path: &Path) -> Result<Self, OpenError> {
-        let file = path.metadata().map_err(|cause| OpenError::File { path: path.to_owned(), cause })?;
-        Ok(Self { path: path.to_owned(), file: identity(&file) })
+        let file = path.metadata().map_err(|cause| OpenError::File {
+            path: path.to_owned(),
+            cause,
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            file: identity(&file),
+        })
     }
 
     /// Where it is.

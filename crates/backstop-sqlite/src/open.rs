@@ -82,7 +82,11 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { durability: Durability::Full, readers: 2, log_pages: WAL_PAGES_MAX }
+        Self {
+            durability: Durability::Full,
+            readers: 2,
+            log_pages: WAL_PAGES_MAX,
+        }
     }
 }
 
@@ -176,11 +180,18 @@ pub(crate) struct Opened {
 /// Opens the file, or makes it, and checks everything that can be checked without writing to its tables.
 pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, OpenError> {
     check_sqlite(rusqlite::version_number())?;
-    let path = make_file(path).map_err(|cause| OpenError::File { path: path.to_owned(), cause })?;
+    let path = make_file(path).map_err(|cause| OpenError::File {
+        path: path.to_owned(),
+        cause,
+    })?;
     check_file_system(&path)?;
     recover_left(&path)?;
-    let failed = |cause| OpenError::Sqlite { path: path.clone(), cause };
-    let writer = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, WRITER_CACHE_KIB).map_err(failed)?;
+    let failed = |cause| OpenError::Sqlite {
+        path: path.clone(),
+        cause,
+    };
+    let writer =
+        connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE, WRITER_CACHE_KIB).map_err(failed)?;
     let mode = use_log(&writer).map_err(failed)?;
     if mode != "wal" {
         return Err(OpenError::NoLog { path, mode });
@@ -195,8 +206,16 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
     }
     let connect_readers =
         || -> Result<Vec<Connection>> { (0..readers).map(|_| connect_reader(&path)).collect() };
-    let (readers, lists) = (connect_readers().map_err(failed)?, connect_readers().map_err(failed)?);
-    Ok(Opened { path, writer, readers, lists })
+    let (readers, lists) = (
+        connect_readers().map_err(failed)?,
+        connect_readers().map_err(failed)?,
+    );
+    Ok(Opened {
+        path,
+        writer,
+        readers,
+        lists,
+    })
 }
 
 /// The process that left a log may have died over an fsync that failed. If others use the file, it is in their care.
@@ -206,8 +225,14 @@ fn recover_left(path: &Path) -> std::result::Result<(), OpenError> {
     }
     match recovery::recover(path) {
         Ok(_) => Ok(()),
-        Err(RecoveryError::Sqlite(cause)) => Err(OpenError::Sqlite { path: path.to_owned(), cause }),
-        Err(error) => Err(OpenError::Recovery { path: path.to_owned(), cause: error.into() }),
+        Err(RecoveryError::Sqlite(cause)) => Err(OpenError::Sqlite {
+            path: path.to_owned(),
+            cause,
+        }),
+        Err(error) => Err(OpenError::Recovery {
+            path: path.to_owned(),
+            cause: error.into(),
+        }),
     }
 }
 
@@ -225,7 +250,11 @@ pub(crate) fn connect_reader(path: &Path) -> Result<Connection> {
 }
 
 fn check_sqlite(version: i32) -> std::result::Result<(), OpenError> {
-    if version < SQLITE_VERSION_MIN { Err(OpenError::OldSqlite(rusqlite::version())) } else { Ok(()) }
+    if version < SQLITE_VERSION_MIN {
+        Err(OpenError::OldSqlite(rusqlite::version()))
+    } else {
+        Ok(())
+    }
 }
 
 /// Makes the file readable by its owner only, and its path independent of the working directory. SQLite gives its
@@ -246,7 +275,13 @@ fn make_file(path: &Path) -> std::io::Result<PathBuf> {
 #[cfg(target_os = "linux")]
 fn make_new(path: &Path) -> std::io::Result<()> {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
-    Ok(mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0)?)
+    Ok(mknodat(
+        CWD,
+        path,
+        FileType::RegularFile,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )?)
 }
 
 /// Makes the file if there is none, and never opens one that is there: closing a descriptor of it would drop every lock
@@ -263,7 +298,10 @@ fn make_new(path: &Path) -> std::io::Result<()> {
 fn check_file_system(path: &Path) -> std::result::Result<(), OpenError> {
     match file_system(path) {
         FileSystem::Local => Ok(()),
-        FileSystem::Network(name) => Err(OpenError::NetworkFileSystem { path: path.to_owned(), name }),
+        FileSystem::Network(name) => Err(OpenError::NetworkFileSystem {
+            path: path.to_owned(),
+            name,
+        }),
         FileSystem::User => {
             tracing::warn!(path = %path.display(), "the file is on a FUSE file system; make sure that it is a local one");
             Ok(())
@@ -295,7 +333,10 @@ fn use_log(db: &Connection) -> Result<String> {
     let began = Instant::now();
     loop {
         let mode = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0));
-        let is_busy = mode.as_ref().err().and_then(rusqlite::Error::sqlite_error_code)
+        let is_busy = mode
+            .as_ref()
+            .err()
+            .and_then(rusqlite::Error::sqlite_error_code)
             == Some(rusqlite::ErrorCode::DatabaseBusy);
         if !is_busy || began.elapsed() > BUSY_MAX {
             return mode;
@@ -307,7 +348,11 @@ fn use_log(db: &Connection) -> Result<String> {
 fn set_up_log(db: &Connection) -> Result<()> {
     // The writer folds the log itself: SQLite would not say that an fsync failed meanwhile.
     db.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
-    db.query_row(&format!("PRAGMA journal_size_limit = {WAL_BYTES_KEPT}"), [], |_| Ok(()))?;
+    db.query_row(
+        &format!("PRAGMA journal_size_limit = {WAL_BYTES_KEPT}"),
+        [],
+        |_| Ok(()),
+    )?;
     // On macOS a plain fsync ends in the drive's own memory; elsewhere this changes nothing.
     db.pragma_update(None, "fullfsync", true)?;
     db.pragma_update(None, "checkpoint_fullfsync", true)

@@ -8,12 +8,23 @@ use std::path::Path;
 /// Statements that may sort, because what they sort is small.
 const SORTING: [&str; 4] = ["groups", "groups_of", "list_running", "workers"];
 /// Statements that read a whole line until they have enough, or to add it up.
-const SEARCHING: [&str; 6] =
-    ["groups", "promote_next", "pick_due", "pick_ready_all", "examine_miscounted", "examine_orphans"];
+const SEARCHING: [&str; 6] = [
+    "groups",
+    "promote_next",
+    "pick_due",
+    "pick_ready_all",
+    "examine_miscounted",
+    "examine_orphans",
+];
 /// Where statistics know of a single job, the list of all jobs reads and sorts the whole table, and an amendment's walk
 /// begins at the first job, or the first dead one: SQL has no way to forbid it. All are for people, and read by a thread
 /// of their own.
-const GIVEN_UP: [&str; 4] = ["list_all", "list_dead_arrivals", "pick_next", "pick_dead_next"];
+const GIVEN_UP: [&str; 4] = [
+    "list_all",
+    "list_dead_arrivals",
+    "pick_next",
+    "pick_dead_next",
+];
 /// Tables that are small whatever the backlog: they may be read from end to end.
 const SMALL: [&str; 8] = [
     "backstop_running",
@@ -37,15 +48,25 @@ fn statements() -> Vec<(String, String)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sql");
     let files = fs::read_dir(dir).expect("the directory of the statements");
     let statement = |file: fs::DirEntry| {
-        let name = file.path().file_stem().expect("a file has a name").to_string_lossy().into_owned();
-        (name, fs::read_to_string(file.path()).expect("a statement is text"))
+        let name = file
+            .path()
+            .file_stem()
+            .expect("a file has a name")
+            .to_string_lossy()
+            .into_owned();
+        (
+            name,
+            fs::read_to_string(file.path()).expect("a statement is text"),
+        )
     };
     let all = files.map(|file| statement(file.expect("a file")));
     all.filter(|(name, _)| name != "schema").collect()
 }
 
 fn plan(db: &Connection, sql: &str) -> Vec<String> {
-    let mut explain = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
+    let mut explain = db
+        .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+        .expect("a statement");
     let mut rows = explain.raw_query();
     let mut plan = Vec::new();
     while let Some(row) = rows.next().expect("a plan") {
@@ -56,7 +77,9 @@ fn plan(db: &Connection, sql: &str) -> Vec<String> {
 
 /// The tables a statement calls by a short name.
 fn table_of<'a>(sql: &'a str, alias: &'a str) -> &'a str {
-    let words: Vec<&str> = sql.split(|c: char| c.is_whitespace() || "(),".contains(c)).collect();
+    let words: Vec<&str> = sql
+        .split(|c: char| c.is_whitespace() || "(),".contains(c))
+        .collect();
     words
         .windows(2)
         .find(|pair| pair[1] == alias && pair[0].starts_with("backstop_"))
@@ -69,7 +92,10 @@ fn check(db: &Connection, name: &str, sql: &str) {
             let table = table_of(sql, scanned.split(' ').next().expect("a name"));
             // Rows that stand in the statement, or that a part of it found, which has lines of its own.
             let is_derived = table.starts_with("CONSTANT") || table.starts_with("(subquery");
-            assert!(SMALL.contains(&table) || SEARCHING.contains(&name) || is_derived, "{name}: {line}");
+            assert!(
+                SMALL.contains(&table) || SEARCHING.contains(&name) || is_derived,
+                "{name}: {line}"
+            );
         }
         if line.contains("TEMP B-TREE") {
             assert!(SORTING.contains(&name), "{name}: {line}");
@@ -115,7 +141,10 @@ fn nearly_empty_store() -> Connection {
 #[test]
 fn statistics_of_nearly_empty_tables_change_no_plan() {
     let db = nearly_empty_store();
-    for (name, sql) in statements().into_iter().filter(|(name, _)| !GIVEN_UP.contains(&name.as_str())) {
+    for (name, sql) in statements()
+        .into_iter()
+        .filter(|(name, _)| !GIVEN_UP.contains(&name.as_str()))
+    {
         check(&db, &name, &sql);
     }
 }
@@ -124,8 +153,14 @@ fn statistics_of_nearly_empty_tables_change_no_plan() {
 fn a_claim_reads_the_ready_line_and_its_jobs_by_number() {
     let db = store();
     let check = |sql, expected| assert_eq!(plan(&db, sql), [expected]);
-    check(include_str!("sql/claim_take.sql"), "SEARCH backstop_ready USING PRIMARY KEY (queue=?)");
-    check(include_str!("sql/claim_job.sql"), "SEARCH backstop_job USING INTEGER PRIMARY KEY (rowid=?)");
+    check(
+        include_str!("sql/claim_take.sql"),
+        "SEARCH backstop_ready USING PRIMARY KEY (queue=?)",
+    );
+    check(
+        include_str!("sql/claim_job.sql"),
+        "SEARCH backstop_job USING INTEGER PRIMARY KEY (rowid=?)",
+    );
 }
 
 #[test]
@@ -144,10 +179,16 @@ fn ended_jobs_of_all_queues_come_from_one_index() {
 #[test]
 fn expired_claims_are_read_in_their_order() {
     let plan = plan(&store(), include_str!("sql/seize_expired.sql"));
-    let reads: Vec<&String> = plan.iter().filter(|line| line.contains("backstop_claim")).collect();
+    let reads: Vec<&String> = plan
+        .iter()
+        .filter(|line| line.contains("backstop_claim"))
+        .collect();
     assert_eq!(reads.len(), 2, "{plan:?}");
     for read in reads {
-        assert!(read.starts_with("SEARCH") && read.contains("INDEX backstop_claim_until"), "{plan:?}");
+        assert!(
+            read.starts_with("SEARCH") && read.contains("INDEX backstop_claim_until"),
+            "{plan:?}"
+        );
     }
 }
 
@@ -157,12 +198,19 @@ fn groups_are_added_up_in_the_index_of_deaths() {
         let check = |sql, expected| {
             let plan = plan(&db, sql);
             assert_eq!(plan[0], expected);
-            assert!(!plan.iter().any(|line| line.contains("GROUP BY")), "{plan:?}");
+            assert!(
+                !plan.iter().any(|line| line.contains("GROUP BY")),
+                "{plan:?}"
+            );
         };
-        check(include_str!("sql/groups.sql"), "SCAN d USING COVERING INDEX backstop_dead_group");
+        check(
+            include_str!("sql/groups.sql"),
+            "SCAN d USING COVERING INDEX backstop_dead_group",
+        );
         let of_one = "SEARCH d USING COVERING INDEX backstop_dead_group (queue=?)";
         check(include_str!("sql/groups_of.sql"), of_one);
-        let of_group = "SEARCH d USING COVERING INDEX backstop_dead_group (queue=? AND fingerprint=?)";
+        let of_group =
+            "SEARCH d USING COVERING INDEX backstop_dead_group (queue=? AND fingerprint=?)";
         check(include_str!("sql/groups_sample.sql"), of_group);
     }
 }
@@ -171,8 +219,14 @@ fn groups_are_added_up_in_the_index_of_deaths() {
 fn the_victim_of_an_overflow_is_found_at_the_head_of_its_level() {
     for db in [store(), nearly_empty_store()] {
         let found = plan(&db, include_str!("sql/enqueue_victim.sql"));
-        assert_eq!(found[0], "SEARCH backstop_ready USING PRIMARY KEY (queue=? AND level=?)");
-        assert_eq!(found[2], "SEARCH backstop_ready USING PRIMARY KEY (queue=?)");
+        assert_eq!(
+            found[0],
+            "SEARCH backstop_ready USING PRIMARY KEY (queue=? AND level=?)"
+        );
+        assert_eq!(
+            found[2],
+            "SEARCH backstop_ready USING PRIMARY KEY (queue=?)"
+        );
     }
 }
 
@@ -182,18 +236,18 @@ fn keys_that_are_due_or_hold_records_are_found_among_any_number_of_others() {
         let check = |sql, expected| assert_eq!(plan(&db, sql)[0], expected);
         let due = "SEARCH k USING COVERING INDEX backstop_stream_key_due (stream=? AND due<?)";
         check(include_str!("sql/take_due.sql"), due);
-        let next =
-            "SEARCH backstop_stream_key USING COVERING INDEX backstop_stream_key_due (stream=? AND due>?)";
+        let next = "SEARCH backstop_stream_key USING COVERING INDEX backstop_stream_key_due (stream=? AND due>?)";
         check(include_str!("sql/take_next.sql"), next);
         let holding = "SEARCH k USING INDEX backstop_stream_key_holding (stream=? AND key>?)";
         check(include_str!("sql/streams_holding.sql"), holding);
-        let named = "SEARCH backstop_stream_key USING INDEX backstop_stream_key_name (stream=? AND key=?)";
+        let named =
+            "SEARCH backstop_stream_key USING INDEX backstop_stream_key_name (stream=? AND key=?)";
         check(include_str!("sql/stream_key_find.sql"), named);
-        let window = "SEARCH backstop_stream_record USING INDEX backstop_stream_record_position (key=?)";
+        let window =
+            "SEARCH backstop_stream_record USING INDEX backstop_stream_record_position (key=?)";
         check(include_str!("sql/records_window.sql"), window);
         check(include_str!("sql/records_of.sql"), window);
-        let oldest =
-            "SEARCH backstop_stream_record USING COVERING INDEX backstop_stream_record_at (stream=?)";
+        let oldest = "SEARCH backstop_stream_record USING COVERING INDEX backstop_stream_record_at (stream=?)";
         check(include_str!("sql/streams_oldest.sql"), oldest);
     }
 }

@@ -25,7 +25,9 @@ pub(crate) fn promote(work: &mut Work<'_>, max: usize, now: Time) -> Result<Prom
         let no = row::whole(row, 1)?;
         last = Some([row::whole(row, 0)?, no]);
         // A place in line without a job that waits is dropped with the rest of the head.
-        let Some(code) = row::maybe_whole(row, 2)? else { continue };
+        let Some(code) = row::maybe_whole(row, 2)? else {
+            continue;
+        };
         let state = row::state(code, false);
         if !matches!(state, State::Scheduled | State::Retrying) {
             continue;
@@ -43,6 +45,13 @@ pub(crate) fn promote(work: &mut Work<'_>, max: usize, now: Time) -> Result<Prom
         db.prepare_cached(PROMOTE_CLEAR)?.execute(last)?;
         work.stir();
     }
-    let next_due = db.prepare_cached(PROMOTE_NEXT)?.query_row([], |row| row::time(row, 0)).optional()?;
-    Ok(Promoted { moved, next_due, unanswered: Vec::new() })
+    let next_due = db
+        .prepare_cached(PROMOTE_NEXT)?
+        .query_row([], |row| row::time(row, 0))
+        .optional()?;
+    Ok(Promoted {
+        moved,
+        next_due,
+        unanswered: Vec::new(),
+    })
 }

@@ -49,7 +49,9 @@ pub(crate) fn prune(
         *after = None;
     }
     pruned.more = !is_end | forget_keys(work, max, now)?;
-    work.db.prepare_cached(PRUNE_WORKERS)?.execute([now.before(WORKER_KEPT_FOR).as_micros()])?;
+    work.db
+        .prepare_cached(PRUNE_WORKERS)?
+        .execute([now.before(WORKER_KEPT_FOR).as_micros()])?;
     Ok(pruned)
 }
 
@@ -63,7 +65,12 @@ fn prune_queue(
     now: Time,
 ) -> Result<bool> {
     for (state, count, kept_for, surplus) in [
-        (State::Done, queue.done, shelf.done_for, queue.done.saturating_sub(shelf.done_max)),
+        (
+            State::Done,
+            queue.done,
+            shelf.done_for,
+            queue.done.saturating_sub(shelf.done_max),
+        ),
         (State::Cancelled, queue.cancelled, shelf.cancelled_for, 0),
         (State::Dead, queue.dead, shelf.dead_for, 0),
     ] {
@@ -71,13 +78,18 @@ fn prune_queue(
             continue;
         }
         let at = work.queue_of(queue.id)?;
-        let over = Over { surplus, ended_by: now.before(kept_for) };
+        let over = Over {
+            surplus,
+            ended_by: now.before(kept_for),
+        };
         let mut expired = expired(work, at, state, &over, *left)?;
         let has_more = expired.len() > *left;
         expired.truncate(*left);
         *left -= expired.len();
         *removed(pruned, state) += expired.len();
-        expired.into_iter().try_for_each(|job| remove(work, at, job, state, now))?;
+        expired
+            .into_iter()
+            .try_for_each(|job| remove(work, at, job, state, now))?;
         if has_more {
             return Ok(true);
         }
@@ -91,9 +103,15 @@ fn forget_if_unused(work: &mut Work<'_>, queue: &Queue, now: Time) -> Result<()>
         return Ok(());
     }
     let Some(since) = queue.empty_since else {
-        return work.db.prepare_cached(QUEUE_IDLE)?.execute([queue.id, now.as_micros()]).map(drop);
+        return work
+            .db
+            .prepare_cached(QUEUE_IDLE)?
+            .execute([queue.id, now.as_micros()])
+            .map(drop);
     };
-    if now.since(since) < QUEUE_KEPT_FOR || work.db.prepare_cached(QUEUE_HAS_KEYS)?.exists([queue.id])? {
+    if now.since(since) < QUEUE_KEPT_FOR
+        || work.db.prepare_cached(QUEUE_HAS_KEYS)?.exists([queue.id])?
+    {
         return Ok(());
     }
     work.forget_queue(queue.id)
@@ -104,8 +122,9 @@ fn forget_keys(work: &Work<'_>, max: usize, now: Time) -> Result<bool> {
     let mut statement = work.db.prepare_cached(PRUNE_KEYS)?;
     let one_more = row::number(max.saturating_add(1));
     let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    let over: Vec<(Value, Value, Value)> =
-        statement.query_map(params![now.as_micros(), one_more], read)?.collect::<Result<_>>()?;
+    let over: Vec<(Value, Value, Value)> = statement
+        .query_map(params![now.as_micros(), one_more], read)?
+        .collect::<Result<_>>()?;
     let mut remove = work.db.prepare_cached(KEY_REMOVE)?;
     for (queue, key, id) in over.iter().take(max) {
         remove.execute([queue, key, id])?;
@@ -143,7 +162,9 @@ fn next_queues(work: &Work<'_>, after: &str) -> Result<(Vec<Queue>, bool)> {
         if looked > PRUNE_QUEUES_MAX {
             return Ok((queues, false));
         }
-        let Some(name) = row::text(row, 1)?.and_then(|name| QueueName::new(name).ok()) else { continue };
+        let Some(name) = row::text(row, 1)?.and_then(|name| QueueName::new(name).ok()) else {
+            continue;
+        };
         queues.push(Queue {
             id: row::whole(row, 0)?,
             name,
@@ -193,7 +214,12 @@ fn remove(
     state: State,
     now: Time,
 ) -> Result<()> {
-    let place = [work.at(queue).id, row::code(state), finished_at.as_micros(), no];
+    let place = [
+        work.at(queue).id,
+        row::code(state),
+        finished_at.as_micros(),
+        no,
+    ];
     work.db.prepare_cached(FINISHED_REMOVE)?.execute(place)?;
     if state == State::Dead {
         work.db.prepare_cached(DEAD_REMOVE)?.execute([no])?;

@@ -33,16 +33,35 @@ fn status(row: &Row<'_>) -> Result<Option<QueueStatus>> {
         dead: row::count(row, 11)?,
         cancelled: row::count(row, 12)?,
     };
-    let gate = if row::whole(row, 1)? == 0 { Gate::Open } else { Gate::Paused };
+    let gate = if row::whole(row, 1)? == 0 {
+        Gate::Open
+    } else {
+        Gate::Paused
+    };
     let next_ready = row::maybe_whole(row, 13)?.map(Time::from_micros);
-    Ok(Some(QueueStatus { name, gate, counts, totals, next_ready, bounds: row::bounds(row, 14)? }))
+    Ok(Some(QueueStatus {
+        name,
+        gate,
+        counts,
+        totals,
+        next_ready,
+        bounds: row::bounds(row, 14)?,
+    }))
 }
 
 /// Sets how much a queue holds.
 pub(crate) fn set_bounds(work: &mut Work<'_>, name: &QueueName, bounds: Bounds) -> Result<()> {
     let queue = work.queue_or_new(name)?;
-    let (max_size, dead_max) = (bounds.max_size.map(u64::cast_signed), bounds.dead_max.cast_signed());
-    let held = params![work.at(queue).id, max_size, bounds.overflow.as_str(), dead_max];
+    let (max_size, dead_max) = (
+        bounds.max_size.map(u64::cast_signed),
+        bounds.dead_max.cast_signed(),
+    );
+    let held = params![
+        work.at(queue).id,
+        max_size,
+        bounds.overflow.as_str(),
+        dead_max
+    ];
     work.db.prepare_cached(QUEUE_BOUNDS)?.execute(held)?;
     work.set_bounds(queue, bounds);
     Ok(())
@@ -52,7 +71,9 @@ pub(crate) fn set_bounds(work: &mut Work<'_>, name: &QueueName, bounds: Bounds) 
 pub(crate) fn set_gate(work: &mut Work<'_>, name: &QueueName, gate: Gate) -> Result<()> {
     let queue = work.queue_or_new(name)?;
     let paused = gate == Gate::Paused;
-    work.db.prepare_cached(QUEUE_GATE)?.execute(params![work.at(queue).id, paused])?;
+    work.db
+        .prepare_cached(QUEUE_GATE)?
+        .execute(params![work.at(queue).id, paused])?;
     work.set_paused(queue, paused);
     if !paused {
         work.stir();

@@ -35,12 +35,18 @@ impl Readers {
     ) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel::<Read>(WAITING_MAX);
         let waiting = Arc::new(Mutex::new(receiver));
-        let mut readers = Self { reads: Some(sender), threads: Vec::new(), moored: Arc::clone(moored) };
+        let mut readers = Self {
+            reads: Some(sender),
+            threads: Vec::new(),
+            moored: Arc::clone(moored),
+        };
         for db in connections {
             let waiting = Arc::clone(&waiting);
             let slot = slots.add(db);
             let thread = thread::Builder::new().name("backstop-reader".to_owned());
-            readers.threads.push(thread.spawn(move || serve(&slot, &waiting))?);
+            readers
+                .threads
+                .push(thread.spawn(move || serve(&slot, &waiting))?);
         }
         Ok(readers)
     }
@@ -55,7 +61,10 @@ impl Readers {
         let moored = Arc::clone(&self.moored);
         let work: Read = Box::new(move |db| {
             let db = db.map_err(|cause| StoreError::unavailable(doing, cause));
-            let answer = moored.check(doing).and(db).and_then(|db| at_one_moment(db, doing, read));
+            let answer = moored
+                .check(doing)
+                .and(db)
+                .and_then(|db| at_one_moment(db, doing, read));
             // A caller that went away is not waiting for what would be sent.
             let _ = reply.send(answer);
         });
@@ -80,8 +89,12 @@ fn at_one_moment<T>(
 fn serve(slot: &ReaderSlot, waiting: &Mutex<mpsc::Receiver<Read>>) {
     loop {
         // Whoever waits holds the lock; the others queue behind it. A lock is not poisoned: nothing in it panics.
-        let Ok(mut receiver) = waiting.lock() else { return };
-        let Some(read) = receiver.blocking_recv() else { return };
+        let Ok(mut receiver) = waiting.lock() else {
+            return;
+        };
+        let Some(read) = receiver.blocking_recv() else {
+            return;
+        };
         drop(receiver);
         // Not poisoned: a panic is caught before the lock is given back.
         let mut db = slot.lock().unwrap_or_else(PoisonError::into_inner);

@@ -109,13 +109,19 @@ pub(crate) fn is_needed(path: &Path) -> bool {
 /// Makes the disk and the file agree, if nobody else has the file open. This process must have
 /// closed it.
 pub(crate) fn recover(path: &Path) -> std::result::Result<Recovery, RecoveryError> {
-    let Some(alone) = open_alone(path)? else { return Ok(Recovery::InUse) };
+    let Some(alone) = open_alone(path)? else {
+        return Ok(Recovery::InUse);
+    };
     // It has read the log before the log was safe.
     alone.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     write_again(&log_of(path))?;
     drop(alone);
-    let Some(alone) = open_alone(path)? else { return Ok(Recovery::InUse) };
-    let is_busy = alone.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0))?;
+    let Some(alone) = open_alone(path)? else {
+        return Ok(Recovery::InUse);
+    };
+    let is_busy = alone.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+        row.get::<_, bool>(0)
+    })?;
     if is_busy {
         return Ok(Recovery::InUse);
     }
@@ -144,7 +150,10 @@ fn lock(db: &Connection) -> Result<()> {
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
 }
 
 /// Writes what the file has once more, and waits until it is on the disk. SQLite locks nothing in

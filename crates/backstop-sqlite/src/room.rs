@@ -18,7 +18,9 @@ pub(crate) fn make_room(work: &mut Work<'_>, queue: QueueAt, now: Time) -> Resul
         Overflow::DeadLetterOldest => State::Dead,
         Overflow::DropOldest => State::Cancelled,
     };
-    let Some(victim) = victim(work, queue, now)? else { return Ok(false) };
+    let Some(victim) = victim(work, queue, now)? else {
+        return Ok(false);
+    };
     end(work, victim, state, now)?;
     Ok(true)
 }
@@ -26,19 +28,47 @@ pub(crate) fn make_room(work: &mut Work<'_>, queue: QueueAt, now: Time) -> Resul
 /// The oldest ready job of the least urgent.
 fn victim(work: &Work<'_>, queue: QueueAt, now: Time) -> Result<Option<Spot>> {
     let read = |row: &Row<'_>| {
-        let (level, seq, no) = (row::whole(row, 0)?, row::whole(row, 1)?, row::whole(row, 2)?);
+        let (level, seq, no) = (
+            row::whole(row, 0)?,
+            row::whole(row, 1)?,
+            row::whole(row, 2)?,
+        );
         let fingerprint = Some(Fingerprint::of_overflow());
-        Ok(Spot { no, queue, level, seq, run_at: now, finished_at: now, fingerprint })
+        Ok(Spot {
+            no,
+            queue,
+            level,
+            seq,
+            run_at: now,
+            finished_at: now,
+            fingerprint,
+        })
     };
-    work.db.prepare_cached(ENQUEUE_VICTIM)?.query_row([work.at(queue).id], read).optional()
+    work.db
+        .prepare_cached(ENQUEUE_VICTIM)?
+        .query_row([work.at(queue).id], read)
+        .optional()
 }
 
 /// Ends a ready job. A place in line without a job makes room by being dropped.
 fn end(work: &mut Work<'_>, victim: Spot, state: State, now: Time) -> Result<()> {
-    let Spot { no, queue, level, seq, .. } = victim;
-    work.db.prepare_cached(READY_REMOVE)?.execute([work.at(queue).id, level, seq, no])?;
+    let Spot {
+        no,
+        queue,
+        level,
+        seq,
+        ..
+    } = victim;
+    work.db
+        .prepare_cached(READY_REMOVE)?
+        .execute([work.at(queue).id, level, seq, no])?;
     work.count(queue, State::Ready, -1);
-    let ended = params![no, row::code(state), now.as_micros(), Reason::Overflow.as_str()];
+    let ended = params![
+        no,
+        row::code(state),
+        now.as_micros(),
+        Reason::Overflow.as_str()
+    ];
     if work.db.prepare_cached(AMEND_END)?.execute(ended)? == 0 {
         return Ok(());
     }

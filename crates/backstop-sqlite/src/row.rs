@@ -97,7 +97,9 @@ pub(crate) fn bytes<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r [u
 
 /// A job's id, if it is one.
 pub(crate) fn id(row: &Row<'_>, column: usize) -> Result<Option<JobId>> {
-    Ok(bytes(row, column)?.and_then(|bytes| bytes.try_into().ok()).map(JobId::from_bytes))
+    Ok(bytes(row, column)?
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(JobId::from_bytes))
 }
 
 /// An instant.
@@ -116,14 +118,19 @@ pub(crate) fn unique(row: &Row<'_>, column: usize) -> Result<Option<(UniqueKey, 
 pub(crate) fn hold(row: &Row<'_>, column: usize) -> Result<Hold> {
     let states = u8::try_from(whole(row, column)?).unwrap_or(0);
     let until = maybe_whole(row, column + 1)?.map(Time::from_micros);
-    Ok(Hold { states: States::from_bits(states), until })
+    Ok(Hold {
+        states: States::from_bits(states),
+        until,
+    })
 }
 
 /// How much a queue holds, from three columns; what cannot be read is as usual.
 pub(crate) fn bounds(row: &Row<'_>, column: usize) -> Result<Bounds> {
     Ok(Bounds {
         max_size: maybe_whole(row, column)?.map(i64::cast_unsigned),
-        overflow: text(row, column + 1)?.and_then(|word| word.parse().ok()).unwrap_or_default(),
+        overflow: text(row, column + 1)?
+            .and_then(|word| word.parse().ok())
+            .unwrap_or_default(),
         dead_max: maybe_whole(row, column + 2)?.map_or(DEAD_MAX_USUAL, i64::cast_unsigned),
     })
 }
@@ -133,7 +140,10 @@ fn small(row: &Row<'_>, column: usize) -> Result<u32> {
 }
 
 fn priority(level: i64) -> Priority {
-    u8::try_from(level).ok().and_then(Priority::from_level).unwrap_or_default()
+    u8::try_from(level)
+        .ok()
+        .and_then(Priority::from_level)
+        .unwrap_or_default()
 }
 
 /// Reads jobs that are handed out. Neighbours are mostly of one kind: its text is then shared, not copied.
@@ -151,14 +161,24 @@ impl Reader {
         level: i64,
         number: LeaseNumber,
     ) -> Result<Option<Leased>> {
-        let (Some(job), Some(payload)) = (id(row, 0)?, bytes(row, 2)?) else { return Ok(None) };
-        let Some(kind) = text(row, 1)? else { return Ok(None) };
+        let (Some(job), Some(payload)) = (id(row, 0)?, bytes(row, 2)?) else {
+            return Ok(None);
+        };
+        let Some(kind) = text(row, 1)? else {
+            return Ok(None);
+        };
         if kind != self.kind.as_str() {
-            let Ok(kind) = Kind::new(kind) else { return Ok(None) };
+            let Ok(kind) = Kind::new(kind) else {
+                return Ok(None);
+            };
             self.kind = kind;
         }
         Ok(Some(Leased {
-            lease: Lease { queue: queue.clone(), job, number },
+            lease: Lease {
+                queue: queue.clone(),
+                job,
+                number,
+            },
             kind: self.kind.clone(),
             payload: Payload::stored(payload.to_vec()),
             priority: priority(level),

@@ -38,13 +38,23 @@ pub(crate) fn seize(
     // A claim is closed with its last job, so what has expired and is still there was left.
     work.flush_claims()?;
     let more = !expired(work, now, 1)?.is_empty();
-    Ok(Seizure { runs: held.into_iter().filter_map(seized).collect(), more })
+    Ok(Seizure {
+        runs: held.into_iter().filter_map(seized).collect(),
+        more,
+    })
 }
 
 fn seized(held: Held) -> Option<Seized> {
     let (worker, number) = held.vanished?;
-    let lease = Lease { number, ..held.run.lease.clone() };
-    Some(Seized { run: held.run, vanished: Vanished { worker, lease }, begun: held.begun })
+    let lease = Lease {
+        number,
+        ..held.run.lease.clone()
+    };
+    Some(Seized {
+        run: held.run,
+        vanished: Vanished { worker, lease },
+        begun: held.begun,
+    })
 }
 
 /// A claim whose worker stopped beating.
@@ -75,7 +85,10 @@ impl Leftovers {
         close_empty(work, expired, &jobs)?;
         Ok(Self {
             jobs: jobs.into(),
-            claims: expired.iter().map(|claim| (claim.number, claim.until)).collect(),
+            claims: expired
+                .iter()
+                .map(|claim| (claim.number, claim.until))
+                .collect(),
             last: expired.last().map(|claim| (claim.until, claim.number)),
         })
     }
@@ -87,7 +100,9 @@ impl Leftovers {
 
     /// Whether what is in here comes before all that is not.
     fn come_first(&self, expired: &[Expired]) -> bool {
-        expired.iter().all(|claim| self.knows(claim) || Some((claim.until, claim.number)) > self.last)
+        expired
+            .iter()
+            .all(|claim| self.knows(claim) || Some((claim.until, claim.number)) > self.last)
     }
 }
 
@@ -113,7 +128,11 @@ fn take_over(
         take(work, seize, &expired, leftovers, &mut taken)?;
     }
     if !taken.is_empty() {
-        let by = Claimant { worker: seize.worker.clone(), since: now, until: seize.until };
+        let by = Claimant {
+            worker: seize.worker.clone(),
+            since: now,
+            until: seize.until,
+        };
         open(work, seize.number, &by, taken.len())?;
     }
     Ok(taken)
@@ -122,9 +141,14 @@ fn take_over(
 /// Where the clock was set back, claims end as long after now as they had to last.
 fn move_back(work: &Work<'_>, now: Time) -> Result<()> {
     let later = now.after(SET_BACK_MIN).as_micros();
-    let is_set_back: bool = work.db.prepare_cached(SEIZE_SET_BACK)?.query_row([later], |row| row.get(0))?;
+    let is_set_back: bool = work
+        .db
+        .prepare_cached(SEIZE_SET_BACK)?
+        .query_row([later], |row| row.get(0))?;
     if is_set_back {
-        work.db.prepare_cached(SEIZE_MOVE_BACK)?.execute([now.as_micros(), later])?;
+        work.db
+            .prepare_cached(SEIZE_MOVE_BACK)?
+            .execute([now.as_micros(), later])?;
     }
     Ok(())
 }
@@ -136,14 +160,26 @@ fn take(
     leftovers: &mut Leftovers,
     taken: &mut Vec<Vec<u8>>,
 ) -> Result<()> {
-    let workers: HashMap<LeaseNumber, &WorkerName> =
-        expired.iter().map(|claim| (claim.number, &claim.worker)).collect();
+    let workers: HashMap<LeaseNumber, &WorkerName> = expired
+        .iter()
+        .map(|claim| (claim.number, &claim.worker))
+        .collect();
     let max = seize.max.min(SEIZE_MAX);
     let mut take = work.db.prepare_cached(SEIZE_TAKE)?;
     while taken.len() < max {
-        let Some((_, _, id, number)) = leftovers.jobs.pop_front() else { break };
-        let Some(worker) = workers.get(&number) else { continue };
-        if take.execute(params![id, seize.number.as_i64(), worker.as_str(), number.as_i64()])? > 0 {
+        let Some((_, _, id, number)) = leftovers.jobs.pop_front() else {
+            break;
+        };
+        let Some(worker) = workers.get(&number) else {
+            continue;
+        };
+        if take.execute(params![
+            id,
+            seize.number.as_i64(),
+            worker.as_str(),
+            number.as_i64()
+        ])? > 0
+        {
             work.leave_claim(number, 1);
             taken.push(id);
         }
@@ -157,25 +193,43 @@ fn expired(work: &Work<'_>, now: Time, max: usize) -> Result<Vec<Expired>> {
     let read = |row: &rusqlite::Row<'_>| {
         let number = LeaseNumber::from_i64(row::whole(row, 0)?);
         let worker = WorkerName::new(row::text(row, 1)?.unwrap_or_default());
-        Ok(Expired { number, worker, until: Time::from_micros(row::whole(row, 2)?) })
+        Ok(Expired {
+            number,
+            worker,
+            until: Time::from_micros(row::whole(row, 2)?),
+        })
     };
     let (now, longest) = (now.as_micros(), now.after(LEASE_ASKED_MAX).as_micros());
-    statement.query_map(params![now, longest, i64::try_from(max).unwrap_or(i64::MAX)], read)?.collect()
+    statement
+        .query_map(
+            params![now, longest, i64::try_from(max).unwrap_or(i64::MAX)],
+            read,
+        )?
+        .collect()
 }
 
 /// All jobs of these claims, in one pass over what runs: claim by claim, each in the order of the line.
 fn left_by(work: &mut Work<'_>, expired: &[Expired]) -> Result<Vec<Left>> {
-    let ranks: HashMap<i64, usize> =
-        expired.iter().enumerate().map(|(rank, claim)| (claim.number.as_i64(), rank)).collect();
+    let ranks: HashMap<i64, usize> = expired
+        .iter()
+        .enumerate()
+        .map(|(rank, claim)| (claim.number.as_i64(), rank))
+        .collect();
     let db = work.db;
     let mut statement = db.prepare_cached(SEIZE_RUNNING)?;
     let mut rows = statement.query([])?;
     let mut left = Vec::new();
     while let Some(row) = rows.next()? {
-        let Some(rank) = ranks.get(&row::whole(row, 0)?) else { continue };
+        let Some(rank) = ranks.get(&row::whole(row, 0)?) else {
+            continue;
+        };
         let queue = work.queue_of(row::whole(row, 1)?)?;
         let id = row::bytes(row, 4)?.unwrap_or_default().to_vec();
-        let order = (work.at(queue).name.clone(), row::whole(row, 2)?, row::whole(row, 3)?);
+        let order = (
+            work.at(queue).name.clone(),
+            row::whole(row, 2)?,
+            row::whole(row, 3)?,
+        );
         left.push((*rank, order, id, expired[*rank].number));
     }
     left.sort_unstable();
@@ -185,8 +239,13 @@ fn left_by(work: &mut Work<'_>, expired: &[Expired]) -> Result<Vec<Left>> {
 /// Removes expired claims that hold nothing: they would be found again for ever.
 fn close_empty(work: &Work<'_>, expired: &[Expired], left: &[Left]) -> Result<()> {
     for (rank, claim) in expired.iter().enumerate() {
-        if left.binary_search_by_key(&rank, |(claim, ..)| *claim).is_err() {
-            work.db.prepare_cached(SEIZE_CLOSE)?.execute([claim.number.as_i64()])?;
+        if left
+            .binary_search_by_key(&rank, |(claim, ..)| *claim)
+            .is_err()
+        {
+            work.db
+                .prepare_cached(SEIZE_CLOSE)?
+                .execute([claim.number.as_i64()])?;
         }
     }
     Ok(())

@@ -14,9 +14,16 @@ const SETTLE_JOB: &str = include_str!("sql/settle_job.sql");
 const SETTLE_REPEAT: &str = include_str!("sql/settle_repeat.sql");
 
 /// Ends runs whose leases are current.
-pub(crate) fn settle(work: &mut Work<'_>, settlements: &[Settlement], now: Time) -> Result<Vec<Settled>> {
+pub(crate) fn settle(
+    work: &mut Work<'_>,
+    settlements: &[Settlement],
+    now: Time,
+) -> Result<Vec<Settled>> {
     let mut lines = Lines::prepare(work)?;
-    settlements.iter().map(|settlement| settle_one(work, &mut lines, settlement, now)).collect()
+    settlements
+        .iter()
+        .map(|settlement| settle_one(work, &mut lines, settlement, now))
+        .collect()
 }
 
 /// What the end of every run reads and writes.
@@ -52,7 +59,9 @@ fn settle_one(
     settlement: &Settlement,
     now: Time,
 ) -> Result<Settled> {
-    let Some(run) = find(work, lines, settlement)? else { return repeated(work, settlement) };
+    let Some(run) = find(work, lines, settlement)? else {
+        return repeated(work, settlement);
+    };
     let transition = settlement.outcome.transition(now);
     if transition.state == State::Dead && !work.has_room_for_dead(run.queue) {
         return Ok(Settled::Full);
@@ -71,23 +80,44 @@ fn settle_one(
     Ok(Settled::Applied)
 }
 
-fn find(work: &mut Work<'_>, lines: &mut Lines<'_>, settlement: &Settlement) -> Result<Option<Run>> {
+fn find(
+    work: &mut Work<'_>,
+    lines: &mut Lines<'_>,
+    settlement: &Settlement,
+) -> Result<Option<Run>> {
     let lease = &settlement.lease;
-    let Some(queue) = work.queue(&lease.queue)? else { return Ok(None) };
-    let named = params![lease.job.as_bytes(), lease.number.as_i64(), work.at(queue).id];
+    let Some(queue) = work.queue(&lease.queue)? else {
+        return Ok(None);
+    };
+    let named = params![
+        lease.job.as_bytes(),
+        lease.number.as_i64(),
+        work.at(queue).id
+    ];
     let read = |row: &rusqlite::Row<'_>| {
-        Ok(Run { queue, no: row::whole(row, 0)?, level: row::whole(row, 1)?, seq: row::whole(row, 2)? })
+        Ok(Run {
+            queue,
+            no: row::whole(row, 0)?,
+            level: row::whole(row, 1)?,
+            seq: row::whole(row, 2)?,
+        })
     };
     lines.find.query_row(named, read).optional()
 }
 
 fn repeated(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled> {
     let lease = &settlement.lease;
-    let Some(queue) = work.queue(&lease.queue)? else { return Ok(Settled::Stale) };
+    let Some(queue) = work.queue(&lease.queue)? else {
+        return Ok(Settled::Stale);
+    };
     let (number, tag) = (lease.number.as_i64(), settlement.outcome.tag());
     let same = params![lease.job.as_bytes(), number, tag, work.at(queue).id];
     let repeated = work.db.prepare_cached(SETTLE_REPEAT)?.exists(same)?;
-    Ok(if repeated { Settled::Applied } else { Settled::Stale })
+    Ok(if repeated {
+        Settled::Applied
+    } else {
+        Settled::Stale
+    })
 }
 
 fn end_done(
@@ -98,8 +128,15 @@ fn end_done(
     now: Time,
 ) -> Result<()> {
     let number = settlement.lease.number.as_i64();
-    lines.done.execute(params![run.no, now.as_micros(), number, settlement.outcome.tag()])?;
-    lines.finished.execute([work.at(run.queue).id, row::DONE, now.as_micros(), run.no])?;
+    lines.done.execute(params![
+        run.no,
+        now.as_micros(),
+        number,
+        settlement.outcome.tag()
+    ])?;
+    lines
+        .finished
+        .execute([work.at(run.queue).id, row::DONE, now.as_micros(), run.no])?;
     work.count(run.queue, State::Done, 1);
     work.count_end(run.queue, State::Done);
     Ok(())
@@ -134,17 +171,34 @@ fn apply(
     work.count_end(run.queue, transition.state);
     // A job that waits has a time to wait for: `now` stands in only where no line looks at it.
     let run_at = transition.run_at.unwrap_or(now);
-    let Run { queue, no, level, .. } = *run;
+    let Run {
+        queue, no, level, ..
+    } = *run;
     let fingerprint = transition.fingerprint;
-    work.enter(Spot { no, queue, level, seq, run_at, finished_at: now, fingerprint }, transition.state)
+    work.enter(
+        Spot {
+            no,
+            queue,
+            level,
+            seq,
+            run_at,
+            finished_at: now,
+            fingerprint,
+        },
+        transition.state,
+    )
 }
 
 /// Removes an ended job that is in no line; its key stays behind if its state still holds it.
 pub(crate) fn forget(work: &mut Work<'_>, no: i64, state: State, now: Time) -> Result<()> {
-    let Some(job) = work.standing(Which::No(no))? else { return Ok(()) };
+    let Some(job) = work.standing(Which::No(no))? else {
+        return Ok(());
+    };
     work.delete(no)?;
     match &job.unique {
-        Some((key, hold)) if hold.is_held(state, now) => work.leave_key(job.spot.queue, key, job.id),
+        Some((key, hold)) if hold.is_held(state, now) => {
+            work.leave_key(job.spot.queue, key, job.id)
+        }
         Some((key, _)) => work.remove_key(job.spot.queue, key, job.id),
         None => Ok(()),
     }

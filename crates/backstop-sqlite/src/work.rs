@@ -78,7 +78,11 @@ impl<'c> Work<'c> {
         if let Some(at) = self.by_name.get(name) {
             return Ok(Some(*at));
         }
-        let found = self.db.prepare_cached(QUEUE_FIND)?.query_row([name.as_str()], Queue::read).optional()?;
+        let found = self
+            .db
+            .prepare_cached(QUEUE_FIND)?
+            .query_row([name.as_str()], Queue::read)
+            .optional()?;
         Ok(found.map(|queue| self.remember(queue)))
     }
 
@@ -87,7 +91,9 @@ impl<'c> Work<'c> {
         if let Some(at) = self.queue(name)? {
             return Ok(at);
         }
-        self.db.prepare_cached(QUEUE_ADD)?.execute([name.as_str()])?;
+        self.db
+            .prepare_cached(QUEUE_ADD)?
+            .execute([name.as_str()])?;
         let id = self.db.last_insert_rowid();
         self.queue_count = self.queue_count.map(|count| count + 1);
         Ok(self.remember(Queue::new(id, name.clone())))
@@ -98,8 +104,13 @@ impl<'c> Work<'c> {
         if let Some(count) = self.queue_count {
             return Ok(count);
         }
-        let count = self.db.prepare_cached(QUEUE_TOTAL)?.query_row([], |row| row::count(row, 0))?;
-        Ok(*self.queue_count.insert(usize::try_from(count).unwrap_or(usize::MAX)))
+        let count = self
+            .db
+            .prepare_cached(QUEUE_TOTAL)?
+            .query_row([], |row| row::count(row, 0))?;
+        Ok(*self
+            .queue_count
+            .insert(usize::try_from(count).unwrap_or(usize::MAX)))
     }
 
     /// Forgets a queue that has no jobs: what comes for it from now on makes a new one.
@@ -108,7 +119,10 @@ impl<'c> Work<'c> {
             self.by_name.remove(&self.queues[at.0].name);
         }
         self.queue_count = self.queue_count.map(|count| count.saturating_sub(1));
-        self.db.prepare_cached(QUEUE_FORGET)?.execute([id]).map(drop)
+        self.db
+            .prepare_cached(QUEUE_FORGET)?
+            .execute([id])
+            .map(drop)
     }
 
     /// The queue a row names.
@@ -148,7 +162,9 @@ impl<'c> Work<'c> {
     /// Whether one more live job fits into a queue.
     pub(crate) fn has_room(&self, queue: QueueAt) -> bool {
         let Queue { bounds, live, .. } = self.at(queue);
-        bounds.max_size.is_none_or(|max| live.max(&0).unsigned_abs() < max)
+        bounds
+            .max_size
+            .is_none_or(|max| live.max(&0).unsigned_abs() < max)
     }
 
     /// Whether one more dead job fits into a queue.
@@ -245,7 +261,9 @@ fn recover(db: &Connection, id: i64) -> Result<()> {
         name,
         "a row of backstop_queue is lost; its jobs have a new queue. Run `backstop doctor`"
     );
-    db.prepare_cached(QUEUE_RECOVER)?.execute(params![id, name]).map(drop)
+    db.prepare_cached(QUEUE_RECOVER)?
+        .execute(params![id, name])
+        .map(drop)
 }
 
 impl Queue {

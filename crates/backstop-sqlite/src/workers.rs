@@ -13,19 +13,24 @@ const EXPIRED_LEASES: &str = include_str!("sql/expired_leases.sql");
 /// All workers that beat within `within`, by name.
 pub(crate) fn workers(db: &Connection, within: Span, now: Time) -> Result<Vec<WorkerStatus>> {
     let mut statement = db.prepare_cached(WORKERS)?;
-    statement.query_map([now.before(within).as_micros()], status)?.collect()
+    statement
+        .query_map([now.before(within).as_micros()], status)?
+        .collect()
 }
 
 /// The claims that ended before this time and that nobody has taken over.
 pub(crate) fn expired_leases(db: &Connection, before: Time) -> Result<ExpiredLeases> {
     let mut statement = db.prepare_cached(EXPIRED_LEASES)?;
-    statement.query_row([before.as_micros(), row::number(EXPIRED_COUNTED_MAX)], |row| {
-        let first: Option<i64> = row.get(1)?;
-        Ok(ExpiredLeases {
-            count: usize::try_from(row::count(row, 0)?).unwrap_or(usize::MAX),
-            first: first.map(Time::from_micros),
-        })
-    })
+    statement.query_row(
+        [before.as_micros(), row::number(EXPIRED_COUNTED_MAX)],
+        |row| {
+            let first: Option<i64> = row.get(1)?;
+            Ok(ExpiredLeases {
+                count: usize::try_from(row::count(row, 0)?).unwrap_or(usize::MAX),
+                first: first.map(Time::from_micros),
+            })
+        },
+    )
 }
 
 fn status(row: &Row<'_>) -> Result<WorkerStatus> {

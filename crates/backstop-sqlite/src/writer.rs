@@ -104,14 +104,23 @@ where
 
 impl Writer {
     /// Starts the thread.
-    pub(crate) fn start(file: WriterFile, options: SqliteOptions, bell: Bell) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        file: WriterFile,
+        options: SqliteOptions,
+        bell: Bell,
+    ) -> std::io::Result<Self> {
         // A runtime of its own, and only for its clock: the thread waits for requests with a deadline.
-        let waiting = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let waiting = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()?;
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         let desk = Desk::new(file, options, bell);
         let thread = thread::Builder::new().name("backstop-writer".to_owned());
         let thread = thread.spawn(move || serve(desk, &waiting, receiver))?;
-        Ok(Self { requests: Some(sender), thread: Some(thread) })
+        Ok(Self {
+            requests: Some(sender),
+            thread: Some(thread),
+        })
     }
 
     /// Does something in a transaction, with whatever else waits; answers when that is committed.
@@ -121,7 +130,16 @@ impl Writer {
         run: impl for<'c> FnMut(&mut Work<'c>) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         let (reply, answer) = oneshot::channel();
-        self.send(task.doing, Request::Grouped(Box::new(Call { task, run, answer: None, reply }))).await?;
+        self.send(
+            task.doing,
+            Request::Grouped(Box::new(Call {
+                task,
+                run,
+                answer: None,
+                reply,
+            })),
+        )
+        .await?;
         answer.await.map_err(|_| stopped(task.doing))?
     }
 
@@ -134,7 +152,11 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         let run = Box::new(move |db: Answer<&mut Connection>| {
             let answer = db.and_then(run);
-            let failure = answer.as_ref().err().filter(|error| is_disk_failure(error)).cloned();
+            let failure = answer
+                .as_ref()
+                .err()
+                .filter(|error| is_disk_failure(error))
+                .cloned();
             // A caller that went away asks again, and is told then.
             let _ = reply.send(answer);
             failure
@@ -150,7 +172,10 @@ impl Writer {
 }
 
 fn stopped(doing: &'static str) -> StoreError {
-    StoreError::unavailable(doing, "the store's writer gave up on this; see the log, and try again")
+    StoreError::unavailable(
+        doing,
+        "the store's writer gave up on this; see the log, and try again",
+    )
 }
 
 impl Drop for Writer {
@@ -192,7 +217,10 @@ type Group = Vec<Box<dyn Errand>>;
 type Alone = Box<dyn FnOnce(Answer<&mut Connection>) -> Option<StoreError> + Send>;
 
 /// The first request and whatever else waits, up to one that must be alone.
-fn gather(first: Request, requests: &mut mpsc::Receiver<Request>) -> (Group, Option<(&'static str, Alone)>) {
+fn gather(
+    first: Request,
+    requests: &mut mpsc::Receiver<Request>,
+) -> (Group, Option<(&'static str, Alone)>) {
     let (mut group, mut rows) = (Group::new(), 0);
     let mut next = Some(first);
     loop {

@@ -8,7 +8,9 @@ use tempfile::TempDir;
 async fn fresh() -> (SqliteStore, TempDir) {
     let dir = tempfile::tempdir().expect("a directory for the file");
     let store = SqliteStore::open(dir.path().join("backstop.db"), SqliteOptions::default());
-    let store = store.expect("the file opens").with_max_queues(QUEUES_IN_CONTRACT);
+    let store = store
+        .expect("the file opens")
+        .with_max_queues(QUEUES_IN_CONTRACT);
     store.migrate().await.expect("the store migrates");
     (store, dir)
 }

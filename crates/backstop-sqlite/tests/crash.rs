@@ -2,8 +2,8 @@
 
 use backstop_core::amend::Filter;
 use backstop_core::port::{
-    Advance, Advanced, Backlog, KeyLease, KeyQuery, Offered, Operator, Settled, Store, Streams, Take, Then,
-    Wanted, WhichKeys,
+    Advance, Advanced, Backlog, KeyLease, KeyQuery, Offered, Operator, Settled, Store, Streams,
+    Take, Then, Wanted, WhichKeys,
 };
 use backstop_core::stream::{Change, Record, StoredKey};
 use backstop_core::{Job, LeaseNumber, Payload, Span, State, StreamKey, StreamName, WorkerName};
@@ -28,10 +28,13 @@ async fn open(path: &Path) -> Arc<SqliteStore> {
 /// What the other test runs as a process of its own, to be killed: works, and tells what was acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn victim() {
-    let (Ok(file), Ok(round)) = (std::env::var(FILE), std::env::var(ROUND)) else { return };
+    let (Ok(file), Ok(round)) = (std::env::var(FILE), std::env::var(ROUND)) else {
+        return;
+    };
     let store = open(Path::new(&file)).await;
     let round: u64 = round.parse().expect("a number");
-    let producers = (0..4).map(|producer| tokio::spawn(produce(Arc::clone(&store), round, producer)));
+    let producers =
+        (0..4).map(|producer| tokio::spawn(produce(Arc::clone(&store), round, producer)));
     let mut producers: Vec<_> = producers.collect();
     producers.push(tokio::spawn(flow(Arc::clone(&store), round)));
     let mut scene = Scene::new(store);
@@ -42,7 +45,9 @@ async fn victim() {
     for turn in 0_u64.. {
         let runs = scene.claim("q", 20).await;
         let ended = runs.iter().filter(|_| turn % 3 != 0);
-        let settled = scene.settle_all(ended.clone().map(|run| (&run.lease, DONE))).await;
+        let settled = scene
+            .settle_all(ended.clone().map(|run| (&run.lease, DONE)))
+            .await;
         assert!(settled.iter().all(|settled| *settled == Settled::Applied));
         tell('S', given::names(ended));
     }
@@ -51,7 +56,9 @@ async fn victim() {
 
 async fn produce(store: Arc<SqliteStore>, round: u64, producer: u64) {
     for turn in 0.. {
-        let names: Vec<String> = (0..10).map(|n| format!("{round}-{producer}-{turn}-{n}")).collect();
+        let names: Vec<String> = (0..10)
+            .map(|n| format!("{round}-{producer}-{turn}-{n}"))
+            .collect();
         let jobs = names.iter().map(|name| job("q", name).into()).collect();
         store.enqueue(jobs, START).await.expect("enqueued");
         tell('E', names);
@@ -76,18 +83,31 @@ async fn flow(store: Arc<SqliteStore>, round: u64) {
             payload: Payload::stored(b"1".to_vec()),
         };
         let records = positions.clone().map(record).collect();
-        let offered = store.offer(stream(), records, START).await.expect("offered");
+        let offered = store
+            .offer(stream(), records, START)
+            .await
+            .expect("offered");
         assert!(offered.iter().all(|offered| *offered == Offered::Held));
         tell('O', positions.map(name).collect());
         if turn % 3 != 0 {
             let number = LeaseNumber::draw(round << 32 | turn);
             let (worker, until) = (WorkerName::new("w"), START.after(Span::secs(30)));
-            let take = Take { stream: stream(), number, worker, until, wanted: Wanted::Due(5) };
+            let take = Take {
+                stream: stream(),
+                number,
+                worker,
+                until,
+                wanted: Wanted::Due(5),
+            };
             let taken = store.take(take, START).await.expect("taken");
             let handled = taken.keys.iter().filter_map(|key| handle(number, key));
             let (advances, told): (Vec<_>, Vec<_>) = handled.unzip();
             let advanced = store.advance(advances, START).await.expect("advanced");
-            assert!(advanced.iter().all(|advanced| *advanced == Advanced::Applied));
+            assert!(
+                advanced
+                    .iter()
+                    .all(|advanced| *advanced == Advanced::Applied)
+            );
             tell('A', told);
         }
     }
@@ -97,9 +117,23 @@ async fn flow(store: Arc<SqliteStore>, round: u64) {
 fn handle(number: LeaseNumber, key: &StoredKey) -> Option<(Advance, String)> {
     let watermark = key.records.last()?.position;
     let drop = key.records.iter().map(|record| record.position).collect();
-    let change = Change { watermark: Some(watermark), drop, ..Change::default() };
-    let lease = KeyLease { stream: stream(), key: key.key.clone(), number };
-    let advance = Advance { lease, turn: 1, seen: key.arrived, change, then: Then::Release(None) };
+    let change = Change {
+        watermark: Some(watermark),
+        drop,
+        ..Change::default()
+    };
+    let lease = KeyLease {
+        stream: stream(),
+        key: key.key.clone(),
+        number,
+    };
+    let advance = Advance {
+        lease,
+        turn: 1,
+        seen: key.arrived,
+        change,
+        then: Then::Release(None),
+    };
     Some((advance, format!("{}-{watermark}", key.key)))
 }
 
@@ -123,8 +157,9 @@ fn run_and_kill(file: &Path, round: usize) -> Vec<(char, String)> {
     let lines = BufReader::new(victim.stdout.take().expect("its output")).lines();
     for line in lines.map_while(Result::ok) {
         // A last line may be cut in the middle: then it is no acknowledgement.
-        if let Some((what, name)) =
-            line.split_once(' ').filter(|(what, _)| ["E", "S", "O", "A"].contains(what))
+        if let Some((what, name)) = line
+            .split_once(' ')
+            .filter(|(what, _)| ["E", "S", "O", "A"].contains(what))
         {
             told.push((what.chars().next().expect("a letter"), name.to_owned()));
         }
@@ -133,7 +168,11 @@ fn run_and_kill(file: &Path, round: usize) -> Vec<(char, String)> {
         }
     }
     victim.wait().expect("ended");
-    assert!(told.len() >= enough, "the victim died before it was killed: it told {} things", told.len());
+    assert!(
+        told.len() >= enough,
+        "the victim died before it was killed: it told {} things",
+        told.len()
+    );
     told
 }
 
@@ -150,30 +189,54 @@ async fn whatever_was_acknowledged_survives_a_kill() {
         check_counts(&store, &jobs).await;
         check_streams(&store, &told).await;
         let sound = store.examine().await.expect("an examination");
-        assert!(sound.findings.iter().any(|finding| finding.what == "integrity checked"), "{sound:?}");
+        assert!(
+            sound
+                .findings
+                .iter()
+                .any(|finding| finding.what == "integrity checked"),
+            "{sound:?}"
+        );
     }
     let held = seize_all(&file).await;
-    assert_eq!(held, 0, "what was left running can be taken over, and is then not left");
+    assert_eq!(
+        held, 0,
+        "what was left running can be taken over, and is then not left"
+    );
 }
 
 fn check_told(told: &[(char, String)], jobs: &[Job]) {
     let names = given::listed(jobs);
-    let states: HashMap<&str, State> =
-        names.iter().map(String::as_str).zip(jobs.iter().map(|job| job.state)).collect();
+    let states: HashMap<&str, State> = names
+        .iter()
+        .map(String::as_str)
+        .zip(jobs.iter().map(|job| job.state))
+        .collect();
     for (what, name) in told.iter().filter(|(what, _)| matches!(what, 'E' | 'S')) {
         let state = states.get(name.as_str());
         assert!(state.is_some(), "{name} was acknowledged and is lost");
-        assert!(*what == 'E' || state == Some(&State::Done), "{name} was settled and is {state:?}");
+        assert!(
+            *what == 'E' || state == Some(&State::Done),
+            "{name} was settled and is {state:?}"
+        );
     }
 }
 
 /// What was offered is held or handled, what was handled stays so, and the counts say how much there is.
 async fn check_streams(store: &SqliteStore, told: &[(char, String)]) {
-    let query = KeyQuery { stream: stream(), after: None, which: WhichKeys::All, limit: 100 };
+    let query = KeyQuery {
+        stream: stream(),
+        after: None,
+        which: WhichKeys::All,
+        limit: 100,
+    };
     let keys = store.stream_keys(query, START).await.expect("keys");
     let mut found = HashMap::new();
     for key in &keys {
-        let held = store.stream_key(stream(), key.key.clone()).await.expect("a key").expect("it is listed");
+        let held = store
+            .stream_key(stream(), key.key.clone())
+            .await
+            .expect("a key")
+            .expect("it is listed");
         found.insert(key.key.to_string(), held);
     }
     for (what, name) in told.iter().filter(|(what, _)| matches!(what, 'O' | 'A')) {
@@ -182,13 +245,30 @@ async fn check_streams(store: &SqliteStore, told: &[(char, String)]) {
         let is_handled = key.watermark.is_some_and(|watermark| watermark >= position);
         // Of what is past the window only the count is known.
         let is_held = key.records.iter().any(|record| record.position == position)
-            || key.records.last().is_some_and(|last| last.position < position && key.count > 256);
-        assert!(is_handled || *what == 'O' && is_held, "{what} {name} was acknowledged and is lost");
+            || key
+                .records
+                .last()
+                .is_some_and(|last| last.position < position && key.count > 256);
+        assert!(
+            is_handled || *what == 'O' && is_held,
+            "{what} {name} was acknowledged and is lost"
+        );
     }
     if let Some(status) = store.streams().await.expect("streams").pop() {
-        let records: Vec<u64> = keys.iter().map(|key| key.records).filter(|records| *records > 0).collect();
+        let records: Vec<u64> = keys
+            .iter()
+            .map(|key| key.records)
+            .filter(|records| *records > 0)
+            .collect();
         let counted = (status.keys, status.holding, status.records);
-        assert_eq!(counted, (keys.len() as u64, records.len() as u64, records.iter().sum()));
+        assert_eq!(
+            counted,
+            (
+                keys.len() as u64,
+                records.len() as u64,
+                records.iter().sum()
+            )
+        );
     }
 }
 
@@ -212,6 +292,8 @@ async fn seize_all(file: &Path) -> u64 {
         if seized.is_empty() {
             return scene.queue("q").await.counts.of(State::Running);
         }
-        scene.settle_all(seized.iter().map(|seized| (&seized.run.lease, DONE))).await;
+        scene
+            .settle_all(seized.iter().map(|seized| (&seized.run.lease, DONE)))
+            .await;
     }
 }

@@ -28,7 +28,8 @@ impl Place {
     }
 
     async fn open(&self) -> SqliteStore {
-        let store = SqliteStore::open(self.path(), SqliteOptions::default()).expect("the file opens");
+        let store =
+            SqliteStore::open(self.path(), SqliteOptions::default()).expect("the file opens");
         store.migrate().await.expect("it migrates");
         store
     }
@@ -43,7 +44,10 @@ async fn push(store: &SqliteStore, name: &str) -> Result<(), StoreError> {
 async fn push_surely(store: &SqliteStore, name: &str) {
     let began = Instant::now();
     while let Err(error) = push(store, name).await {
-        assert!(began.elapsed() < Duration::from_secs(20), "not recovered: {error}");
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "not recovered: {error}"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -78,17 +82,32 @@ async fn while_another_program_has_the_file_open_callers_are_refused_and_told_wh
     let store = place.open().await;
     push(&store, "before").await.expect("pushed");
     let other = Connection::open(place.path()).expect("a connection");
-    other.query_row("SELECT count(*) FROM backstop_job", [], |_| Ok(())).expect("it reads");
+    other
+        .query_row("SELECT count(*) FROM backstop_job", [], |_| Ok(()))
+        .expect("it reads");
     fail(&place.marker());
     let refused = push(&store, "refused").await.expect_err("refused");
-    assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
+    assert!(
+        matches!(refused, StoreError::Unavailable { .. }),
+        "{refused:?}"
+    );
     let refused = refused.to_string();
-    for part in ["store.db", "another program, or another connection", "Nothing is acknowledged", "by itself"]
-    {
+    for part in [
+        "store.db",
+        "another program, or another connection",
+        "Nothing is acknowledged",
+        "by itself",
+    ] {
         assert!(refused.contains(part), "{refused}");
     }
-    let refused = store.queues(START).await.expect_err("a read is refused, too");
-    assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
+    let refused = store
+        .queues(START)
+        .await
+        .expect_err("a read is refused, too");
+    assert!(
+        matches!(refused, StoreError::Unavailable { .. }),
+        "{refused:?}"
+    );
     drop(other);
     push_surely(&store, "after").await;
     assert_eq!(names(&store).await, ["after", "before"]);
@@ -123,13 +142,22 @@ async fn whoever_opens_a_file_after_a_failure_recovers_it_first() {
 #[tokio::test]
 async fn a_log_that_is_long_enough_is_folded_into_the_file_and_begins_anew() {
     let place = Place::new();
-    let options = SqliteOptions { log_pages: 40, ..SqliteOptions::default() };
+    let options = SqliteOptions {
+        log_pages: 40,
+        ..SqliteOptions::default()
+    };
     let store = SqliteStore::open(place.path(), options).expect("the file opens");
     store.migrate().await.expect("it migrates");
     for n in 0..200 {
         push(&store, &n.to_string()).await.expect("pushed");
     }
-    let log = place.0.path().join("store.db-wal").metadata().expect("a log").len();
+    let log = place
+        .0
+        .path()
+        .join("store.db-wal")
+        .metadata()
+        .expect("a log")
+        .len();
     // Each push adds at least three pages.
     assert!(log < 250 * 4_120, "{log} bytes");
 }

@@ -30,16 +30,23 @@ const TURNS_MAX: u64 = 3_000;
 /// With a log that is folded all the time, or never.
 fn options() -> SqliteOptions {
     let log_pages = std::env::var(LOG_PAGES).map_or(40, |pages| pages.parse().expect("a number"));
-    SqliteOptions { log_pages, ..SqliteOptions::default() }
+    SqliteOptions {
+        log_pages,
+        ..SqliteOptions::default()
+    }
 }
 
 /// What the other test runs as a process of its own, on the disk that fails: durable commits with
 /// light ones between them. It tells what was acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn victim() {
-    let (Ok(dir), Ok(seed)) = (std::env::var(DIR), std::env::var(SEED)) else { return };
+    let (Ok(dir), Ok(seed)) = (std::env::var(DIR), std::env::var(SEED)) else {
+        return;
+    };
     let seed: u64 = seed.parse().expect("a number");
-    let Some(store) = open(&Path::new(&dir).join("store.db")).await else { return };
+    let Some(store) = open(&Path::new(&dir).join("store.db")).await else {
+        return;
+    };
     let life = u64::from(std::env::var("POWER_KILL_AT").is_err());
     let mut draws = Draws(seed << 1 | life);
     for turn in 0..TURNS_MAX {
@@ -69,12 +76,16 @@ async fn open(path: &Path) -> Option<SqliteStore> {
 }
 
 async fn push_some(store: &SqliteStore, turn: &str, draws: &mut Draws) -> bool {
-    let names: Vec<String> = (0..=draws.below(3)).map(|n| format!("{turn}-{n}")).collect();
+    let names: Vec<String> = (0..=draws.below(3))
+        .map(|n| format!("{turn}-{n}"))
+        .collect();
     let payload = format!("\"{}\"", "x".repeat(draws.below(6_000) as usize));
     let made = |name: &String| job("q", name).payload(payload.clone()).into();
     let pushed = store.enqueue(names.iter().map(made).collect(), START).await;
     if pushed.is_ok() {
-        names.iter().for_each(|name| tell("pushed", &given::id(name).to_string()));
+        names
+            .iter()
+            .for_each(|name| tell("pushed", &given::id(name).to_string()));
     }
     pushed.is_ok()
 }
@@ -82,19 +93,39 @@ async fn push_some(store: &SqliteStore, turn: &str, draws: &mut Draws) -> bool {
 /// Claims and beats, which are light, and ends most of the runs, which is durable.
 async fn work_on_some(store: &SqliteStore, draws: &mut Draws) -> bool {
     let number = LeaseNumber::draw(draws.next());
-    let want = Want { queue: given::queue("q"), max: 3 };
+    let want = Want {
+        queue: given::queue("q"),
+        max: 3,
+    };
     let until = START.after(Span::secs(30));
-    let claim = Claim { worker: WorkerName::new("w"), number, wants: vec![want], until };
-    let Ok(claimed) = store.claim(claim, START).await else { return false };
+    let claim = Claim {
+        worker: WorkerName::new("w"),
+        number,
+        wants: vec![want],
+        until,
+    };
+    let Ok(claimed) = store.claim(claim, START).await else {
+        return false;
+    };
     let leases: Vec<_> = claimed.runs.iter().map(|run| run.lease.clone()).collect();
     for _ in 0..draws.below(4) {
-        let beat = Beat { worker: WorkerName::new("w"), queues: Vec::new(), leases: leases.clone(), until };
+        let beat = Beat {
+            worker: WorkerName::new("w"),
+            queues: Vec::new(),
+            leases: leases.clone(),
+            until,
+        };
         if store.beat(beat, START).await.is_err() {
             return false;
         }
     }
-    let ends = leases.iter().skip(1).map(|lease| Settlement { lease: lease.clone(), outcome: DONE });
-    let Ok(settled) = store.settle(ends.collect(), START).await else { return false };
+    let ends = leases.iter().skip(1).map(|lease| Settlement {
+        lease: lease.clone(),
+        outcome: DONE,
+    });
+    let Ok(settled) = store.settle(ends.collect(), START).await else {
+        return false;
+    };
     for (run, settled) in claimed.runs.iter().skip(1).zip(settled) {
         if settled == Settled::Applied {
             tell("settled", &run.lease.job.to_string());
@@ -153,7 +184,11 @@ async fn what_was_acknowledged_survives_failed_fsyncs_and_a_power_cut() {
     let disk = build_disk(dir.path());
     let empty = dir.path().join("empty.db");
     drop(open(&empty).await.expect("it opens"));
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .map(|text| text.parse().expect("a number"))
+    };
     let seeds = match number("BACKSTOP_CUT") {
         Some(seed) => seed..seed + 1,
         None => 0..number("BACKSTOP_CUTS").unwrap_or(SEEDS),
@@ -169,8 +204,14 @@ async fn what_was_acknowledged_survives_failed_fsyncs_and_a_power_cut() {
             failed.push((seed, figures.lost));
         }
     }
-    report(&format!("{acknowledged} acknowledged, {lost} lost; {with_refusals} seeds refused something"));
-    assert!(failed.is_empty(), "seed and what it lost: {:?}", &failed[..failed.len().min(5)]);
+    report(&format!(
+        "{acknowledged} acknowledged, {lost} lost; {with_refusals} seeds refused something"
+    ));
+    assert!(
+        failed.is_empty(),
+        "seed and what it lost: {:?}",
+        &failed[..failed.len().min(5)]
+    );
     assert!(with_refusals > 0, "no fsync failed: the disk is not in use");
 }
 
@@ -190,7 +231,10 @@ async fn run(seed: u64, dir: &Path, disk: &Path, empty: &Path) -> Figures {
     let mut told = Vec::new();
     if draws.below(3) == 0 {
         let killed = live(seed, &place, disk, &mut draws, "POWER_KILL_AT", &mut told);
-        assert!(matches!(killed.code(), Some(KILLED)), "seed {seed}: {killed}");
+        assert!(
+            matches!(killed.code(), Some(KILLED)),
+            "seed {seed}: {killed}"
+        );
     }
     let cut = live(seed, &place, disk, &mut draws, "POWER_CUT_AT", &mut told);
     assert!(matches!(cut.code(), Some(CUT)), "seed {seed}: {cut}");
@@ -209,8 +253,14 @@ fn live(
     told: &mut Vec<(String, String)>,
 ) -> ExitStatus {
     let mut victim = Command::new(std::env::current_exe().expect("this program"));
-    victim.args(["victim", "--exact", "--nocapture"]).stdout(Stdio::piped()).stderr(Stdio::null());
-    victim.env(DIR, place).env(SEED, seed.to_string()).env("LD_PRELOAD", disk);
+    victim
+        .args(["victim", "--exact", "--nocapture"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    victim
+        .env(DIR, place)
+        .env(SEED, seed.to_string())
+        .env("LD_PRELOAD", disk);
     let mut set = |name: &str, value: u64| {
         victim.env(name, value.to_string());
     };
@@ -263,7 +313,11 @@ async fn check(file: &Path, told: &[(String, String)]) -> Figures {
         }
     }
     let sound = store.examine().await.expect("an examination");
-    if !sound.findings.iter().any(|finding| finding.what == "integrity checked") {
+    if !sound
+        .findings
+        .iter()
+        .any(|finding| finding.what == "integrity checked")
+    {
         figures.lost.push(format!("the file is damaged: {sound:?}"));
     }
     figures

@@ -2,8 +2,8 @@
 
 use backstop_core::limits::TAKE_BYTES_MAX;
 use backstop_core::port::{
-    Advance, Advanced, Grade, KeyLease, KeyQuery, Offered, Store, Streams, Take, Taken, Then, Wanted,
-    WhichKeys,
+    Advance, Advanced, Grade, KeyLease, KeyQuery, Offered, Store, Streams, Take, Taken, Then,
+    Wanted, WhichKeys,
 };
 use backstop_core::stream::{Change, Count, Counts, Record, StoredKey};
 use backstop_core::{LeaseNumber, Payload, Span, StreamKey, StreamName, Time, WorkerName};
@@ -25,7 +25,13 @@ fn key(text: &str) -> StreamKey {
 
 fn record(key: &str, position: i64) -> Record {
     let payload = Payload::stored(format!("\"{key}/{position}\"").into_bytes());
-    Record { key: self::key(key), position, step: 1, tenant: None, payload }
+    Record {
+        key: self::key(key),
+        position,
+        step: 1,
+        tenant: None,
+        payload,
+    }
 }
 
 struct Waters {
@@ -40,7 +46,12 @@ impl Waters {
         let dir = tempfile::tempdir().expect("a directory");
         let store = open(&dir);
         store.migrate().await.expect("it migrates");
-        Self { dir, store, now: START, draws: 0 }
+        Self {
+            dir,
+            store,
+            now: START,
+            draws: 0,
+        }
     }
 
     /// Somebody else's connection to the same file.
@@ -49,29 +60,49 @@ impl Waters {
     }
 
     async fn hold(&self, key: &str, positions: &[i64]) {
-        let records: Vec<_> = positions.iter().map(|position| record(key, *position)).collect();
+        let records: Vec<_> = positions
+            .iter()
+            .map(|position| record(key, *position))
+            .collect();
         let held = vec![Offered::Held; records.len()];
-        assert_eq!(self.store.offer(stream(), records, self.now).await, Ok(held));
+        assert_eq!(
+            self.store.offer(stream(), records, self.now).await,
+            Ok(held)
+        );
     }
 
     fn take_of(&mut self, wanted: Wanted) -> Take {
         self.draws += 1;
         let (number, until) = (LeaseNumber::draw(self.draws), self.now.after(LEASE));
-        Take { stream: stream(), number, worker: WorkerName::new("w"), until, wanted }
+        Take {
+            stream: stream(),
+            number,
+            worker: WorkerName::new("w"),
+            until,
+            wanted,
+        }
     }
 
     async fn take(&mut self, wanted: Wanted) -> (LeaseNumber, Taken) {
         let take = self.take_of(wanted);
-        (take.number, self.store.take(take, self.now).await.expect("taken"))
+        (
+            take.number,
+            self.store.take(take, self.now).await.expect("taken"),
+        )
     }
 
     async fn advance(&self, number: LeaseNumber, key: &StoredKey, then: Then) -> Advanced {
-        let advanced = self.store.advance(vec![advance(number, key, then)], self.now).await;
+        let advanced = self
+            .store
+            .advance(vec![advance(number, key, then)], self.now)
+            .await;
         advanced.expect("advanced")[0]
     }
 
     fn count(&self, sql: &str) -> i64 {
-        self.connection().query_row(sql, [], |row| row.get(0)).expect("a count")
+        self.connection()
+            .query_row(sql, [], |row| row.get(0))
+            .expect("a count")
     }
 }
 
@@ -91,12 +122,26 @@ fn advance(number: LeaseNumber, key: &StoredKey, then: Then) -> Advance {
         drop: key.records.iter().map(|record| record.position).collect(),
         counts,
     };
-    let lease = KeyLease { stream: stream(), key: key.key.clone(), number };
-    Advance { lease, turn: 1, seen: key.arrived, change, then }
+    let lease = KeyLease {
+        stream: stream(),
+        key: key.key.clone(),
+        number,
+    };
+    Advance {
+        lease,
+        turn: 1,
+        seen: key.arrived,
+        change,
+        then,
+    }
 }
 
 fn names(taken: &Taken) -> Vec<&str> {
-    let mut names: Vec<&str> = taken.keys.iter().map(|stored| stored.key.as_str()).collect();
+    let mut names: Vec<&str> = taken
+        .keys
+        .iter()
+        .map(|stored| stored.key.as_str())
+        .collect();
     names.sort_unstable();
     names
 }
@@ -106,11 +151,27 @@ async fn a_reopened_store_has_its_streams() {
     let mut waters = Waters::new().await;
     waters.hold("a", &[1, 2]).await;
     let (number, taken) = waters.take(Wanted::Keys(vec![key("a"), key("b")])).await;
-    let before = (waters.store.streams().await, waters.store.stream_key(stream(), key("a")).await);
-    let Waters { dir, store, now, draws } = waters;
+    let before = (
+        waters.store.streams().await,
+        waters.store.stream_key(stream(), key("a")).await,
+    );
+    let Waters {
+        dir,
+        store,
+        now,
+        draws,
+    } = waters;
     drop(store);
-    let waters = Waters { store: open(&dir), dir, now, draws };
-    let after = (waters.store.streams().await, waters.store.stream_key(stream(), key("a")).await);
+    let waters = Waters {
+        store: open(&dir),
+        dir,
+        now,
+        draws,
+    };
+    let after = (
+        waters.store.streams().await,
+        waters.store.stream_key(stream(), key("a")).await,
+    );
     assert_eq!(after, before);
     for stored in &taken.keys {
         let advanced = waters.advance(number, stored, Then::Release(None)).await;
@@ -123,18 +184,38 @@ async fn two_stores_on_one_file_share_the_keys() {
     const ROUNDS: usize = 40;
     let waters = Waters::new().await;
     let workers = (0..4_u64).map(|worker| {
-        let store = if worker % 2 == 0 { Arc::clone(&waters.store) } else { open(&waters.dir) };
+        let store = if worker % 2 == 0 {
+            Arc::clone(&waters.store)
+        } else {
+            open(&waters.dir)
+        };
         tokio::spawn(async move {
             let (mut applied, names) = (0, ["a", "b", "c", "d", "e"]);
             for round in 0..ROUNDS {
                 let number = LeaseNumber::draw(worker * 1_000 + round as u64 + 1);
                 let wanted = Wanted::Keys(names.map(key).to_vec());
                 let until = START.after(LEASE);
-                let take = Take { stream: stream(), number, worker: WorkerName::new("w"), until, wanted };
+                let take = Take {
+                    stream: stream(),
+                    number,
+                    worker: WorkerName::new("w"),
+                    until,
+                    wanted,
+                };
                 let taken = store.take(take, START).await.expect("taken");
-                let decided = taken.keys.iter().map(|stored| advance(number, stored, Then::Release(None)));
-                let advanced = store.advance(decided.collect(), START).await.expect("advanced");
-                assert!(advanced.iter().all(|advanced| *advanced == Advanced::Applied));
+                let decided = taken
+                    .keys
+                    .iter()
+                    .map(|stored| advance(number, stored, Then::Release(None)));
+                let advanced = store
+                    .advance(decided.collect(), START)
+                    .await
+                    .expect("advanced");
+                assert!(
+                    advanced
+                        .iter()
+                        .all(|advanced| *advanced == Advanced::Applied)
+                );
                 applied += advanced.len() as u64;
             }
             applied
@@ -146,12 +227,25 @@ async fn two_stores_on_one_file_share_the_keys() {
     }
     let status = waters.store.streams().await.expect("streams").remove(0);
     assert_eq!((status.keys, status.counts[Count::Handled]), (5, applied));
-    let query = KeyQuery { stream: stream(), after: None, which: WhichKeys::All, limit: 9 };
+    let query = KeyQuery {
+        stream: stream(),
+        after: None,
+        which: WhichKeys::All,
+        limit: 9,
+    };
     let keys = waters.store.stream_keys(query, START).await.expect("keys");
     let moved: i64 = keys.iter().filter_map(|key| key.watermark).sum();
-    assert_eq!(moved, i64::try_from(applied).expect("it fits"), "no step was taken twice, and none was lost");
+    assert_eq!(
+        moved,
+        i64::try_from(applied).expect("it fits"),
+        "no step was taken twice, and none was lost"
+    );
     for table in ["backstop_stream_lease", "backstop_stream_take"] {
-        assert_eq!(waters.count(&format!("SELECT count(*) FROM {table}")), 0, "{table}");
+        assert_eq!(
+            waters.count(&format!("SELECT count(*) FROM {table}")),
+            0,
+            "{table}"
+        );
     }
 }
 
@@ -188,14 +282,23 @@ async fn a_take_ends_where_its_records_are_too_many_bytes() {
     let megabyte = Payload::stored(vec![b' '; 1 << 20]);
     let keys = TAKE_BYTES_MAX / (8 << 20);
     for n in 0..=keys {
-        let records =
-            (0..8).map(|position| Record { payload: megabyte.clone(), ..record(&n.to_string(), position) });
-        waters.store.offer(stream(), records.collect(), waters.now).await.expect("offered");
+        let records = (0..8).map(|position| Record {
+            payload: megabyte.clone(),
+            ..record(&n.to_string(), position)
+        });
+        waters
+            .store
+            .offer(stream(), records.collect(), waters.now)
+            .await
+            .expect("offered");
         waters.now = waters.now.after(Span::secs(1));
     }
     let (_, taken) = waters.take(Wanted::Due(9)).await;
     assert_eq!(taken.keys.len(), keys);
-    assert!(taken.next_due.is_some_and(|due| due <= waters.now), "more is due");
+    assert!(
+        taken.next_due.is_some_and(|due| due <= waters.now),
+        "more is due"
+    );
     let (_, rest) = waters.take(Wanted::Due(9)).await;
     assert_eq!(names(&rest), [keys.to_string()]);
 }
@@ -209,10 +312,22 @@ async fn a_damaged_key_does_not_keep_its_neighbours_waiting() {
     }
     let damage = "UPDATE backstop_stream_key SET key = x'ff' WHERE key = 'b'";
     waters.connection().execute_batch(damage).expect("damage");
-    assert_eq!(names(&waters.take(Wanted::Due(1)).await.1), Vec::<&str>::new());
+    assert_eq!(
+        names(&waters.take(Wanted::Due(1)).await.1),
+        Vec::<&str>::new()
+    );
     assert_eq!(names(&waters.take(Wanted::Due(9)).await.1), ["a", "c"]);
-    let query = KeyQuery { stream: stream(), after: None, which: WhichKeys::All, limit: 9 };
-    let keys = waters.store.stream_keys(query, waters.now).await.expect("keys");
+    let query = KeyQuery {
+        stream: stream(),
+        after: None,
+        which: WhichKeys::All,
+        limit: 9,
+    };
+    let keys = waters
+        .store
+        .stream_keys(query, waters.now)
+        .await
+        .expect("keys");
     assert_eq!(keys.len(), 2);
 }
 
@@ -220,11 +335,12 @@ async fn a_damaged_key_does_not_keep_its_neighbours_waiting() {
 async fn a_damaged_record_keeps_its_place_in_the_order() {
     let mut waters = Waters::new().await;
     waters.hold("a", &[1, 2, 3]).await;
-    let damage =
-        "UPDATE backstop_stream_record SET payload = 5, tenant = x'ff', step = 'x' WHERE position = 2";
+    let damage = "UPDATE backstop_stream_record SET payload = 5, tenant = x'ff', step = 'x' WHERE position = 2";
     waters.connection().execute_batch(damage).expect("damage");
     let (_, taken) = waters.take(Wanted::Due(1)).await;
-    let [one, two, three] = &taken.keys[0].records[..] else { panic!("{taken:?}") };
+    let [one, two, three] = &taken.keys[0].records[..] else {
+        panic!("{taken:?}")
+    };
     assert_eq!([one.position, two.position, three.position], [1, 2, 3]);
     assert_eq!((two.step, &two.tenant, two.payload.len()), (1, &None, 0));
 }
@@ -235,10 +351,16 @@ async fn records_that_are_lost_are_found_by_an_examination_and_at_the_next_take(
     waters.hold("a", &[1, 2]).await;
     waters.hold("b", &[1]).await;
     let bad = |examined: backstop_core::port::Examination| {
-        let bad = examined.findings.into_iter().filter(|finding| finding.grade == Grade::Bad);
+        let bad = examined
+            .findings
+            .into_iter()
+            .filter(|finding| finding.grade == Grade::Bad);
         bad.map(|finding| finding.what).collect::<Vec<_>>()
     };
-    assert_eq!(bad(waters.store.examine().await.expect("examined")), Vec::<String>::new());
+    assert_eq!(
+        bad(waters.store.examine().await.expect("examined")),
+        Vec::<String>::new()
+    );
     waters
         .connection()
         .execute_batch("DELETE FROM backstop_stream_record WHERE position = 2")
@@ -248,10 +370,16 @@ async fn records_that_are_lost_are_found_by_an_examination_and_at_the_next_take(
         .execute_batch("UPDATE backstop_stream_record SET key = 99 WHERE key = 2")
         .expect("damage");
     let found = bad(waters.store.examine().await.expect("examined"));
-    assert_eq!(found, ["streams: 1 records without a key, 2 keys that count their records wrong"]);
+    assert_eq!(
+        found,
+        ["streams: 1 records without a key, 2 keys that count their records wrong"]
+    );
     let (_, taken) = waters.take(Wanted::Due(9)).await;
     let counts: Vec<u64> = taken.keys.iter().map(|stored| stored.count).collect();
     assert_eq!((names(&taken), counts), (vec!["a", "b"], vec![1, 0]));
     let status = waters.store.streams().await.expect("streams").remove(0);
-    assert_eq!((status.records, status.holding, status.oldest), (1, 1, Some(at(0))));
+    assert_eq!(
+        (status.records, status.holding, status.oldest),
+        (1, 1, Some(at(0)))
+    );
 }

@@ -325,13 +325,18 @@ pub struct Subject {
 
 impl Subject {
     fn new(store: Arc<dyn Store>, guard: impl Any + Send) -> Self {
-        Self { store, guard: Box::new(guard) }
+        Self {
+            store,
+            guard: Box::new(guard),
+        }
     }
 }
 
 impl std::fmt::Debug for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subject").field("guard", &self.guard).finish_non_exhaustive()
+        f.debug_struct("Subject")
+            .field("guard", &self.guard)
+            .finish_non_exhaustive()
     }
 }
 
@@ -420,7 +425,10 @@ pub fn run_many<Form, Made, Making, Running>(
 
 fn block_on(case: impl Future<Output = ()>) {
     // Several threads, also for cases of one task: a store must not depend on the runtime of its tests.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build();
     let runtime = runtime.expect("a test can have threads");
     runtime.block_on(case);
 }
@@ -428,7 +436,10 @@ fn block_on(case: impl Future<Output = ()>) {
 /// What `work` comes to, if it comes to an end.
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
     let worked = tokio::time::timeout(CASE_TIME_MAX, work).await;
-    assert!(worked.is_ok(), "the store hangs: not through after {CASE_TIME_MAX:?}");
+    assert!(
+        worked.is_ok(),
+        "the store hangs: not through after {CASE_TIME_MAX:?}"
+    );
     worked.expect("asserted")
 }
 

@@ -1,6 +1,8 @@
 //! A store that counts how often it was asked.
 
-use crate::forward::{forward_backlog, forward_cells, forward_operator, forward_store, forward_streams};
+use crate::forward::{
+    forward_backlog, forward_cells, forward_operator, forward_store, forward_streams,
+};
 use backstop_core::port::{Answer, Hints, Store};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +16,10 @@ pub struct Counted {
 impl Counted {
     /// Around this store.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, calls: Mutex::default() }
+        Self {
+            inner,
+            calls: Mutex::default(),
+        }
     }
 
     /// What was asked since this was asked last.
@@ -26,7 +31,12 @@ impl Counted {
     where
         F: Future<Output = Answer<T>> + Send,
     {
-        *self.calls.lock().unwrap_or_else(PoisonError::into_inner).entry(doing).or_default() += 1;
+        *self
+            .calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(doing)
+            .or_default() += 1;
         call().await
     }
 

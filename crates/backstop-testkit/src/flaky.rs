@@ -3,7 +3,9 @@
 //! Faults come by a seed and in the order of the calls, so that a run on one thread can be repeated; under tokio's
 //! paused time delays cost nothing. What was injected is counted: a test whose fault never came proves nothing.
 
-use crate::forward::{forward_backlog, forward_cells, forward_operator, forward_store, forward_streams};
+use crate::forward::{
+    forward_backlog, forward_cells, forward_operator, forward_store, forward_streams,
+};
 use async_trait::async_trait;
 use backstop_core::port::{Answer, Hints, Store, StoreError};
 use rand::rngs::StdRng;
@@ -31,8 +33,14 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Refused, Self::LostReply, Self::DelayBefore, Self::DelayAfter, Self::Down, Self::LostHint];
+    pub const ALL: [Self; 6] = [
+        Self::Refused,
+        Self::LostReply,
+        Self::DelayBefore,
+        Self::DelayAfter,
+        Self::Down,
+        Self::LostHint,
+    ];
 }
 
 /// How often which fault comes: probabilities from 0 to 1.
@@ -113,7 +121,10 @@ impl Flaky {
             under_way: BTreeMap::new(),
             injected: BTreeMap::new(),
         };
-        Self { inner, ways: Arc::new(Mutex::new(ways)) }
+        Self {
+            inner,
+            ways: Arc::new(Mutex::new(ways)),
+        }
     }
 
     /// The store with faults by chance from the first call on.
@@ -178,12 +189,20 @@ impl Flaky {
     /// How often this fault was injected.
     pub fn injected(&self, fault: Fault) -> u64 {
         let ways = self.ways();
-        ways.injected.iter().filter(|((_, of), _)| *of == fault).map(|(_, count)| count).sum()
+        ways.injected
+            .iter()
+            .filter(|((_, of), _)| *of == fault)
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// How often this fault was injected into this method.
     pub fn injected_into(&self, method: &'static str, fault: Fault) -> u64 {
-        self.ways().injected.get(&(method, fault)).copied().unwrap_or_default()
+        self.ways()
+            .injected
+            .get(&(method, fault))
+            .copied()
+            .unwrap_or_default()
     }
 
     fn ways(&self) -> MutexGuard<'_, Ways> {
@@ -213,20 +232,29 @@ impl Flaky {
             tokio::time::sleep(delay).await;
         }
         if let Some(fault) = fate.refused {
-            return Err(StoreError::unavailable(method, format!("injected: {fault:?}")));
+            return Err(StoreError::unavailable(
+                method,
+                format!("injected: {fault:?}"),
+            ));
         }
         let answer = call().await;
         if let Some(delay) = fate.delay_after {
             tokio::time::sleep(delay).await;
         }
         if fate.lost_reply {
-            return Err(StoreError::unavailable(method, "injected: the reply was lost"));
+            return Err(StoreError::unavailable(
+                method,
+                "injected: the reply was lost",
+            ));
         }
         answer
     }
 
     fn hints(&self) -> Box<dyn Hints> {
-        Box::new(FlakyHints { inner: self.inner.watch(), ways: Arc::clone(&self.ways) })
+        Box::new(FlakyHints {
+            inner: self.inner.watch(),
+            ways: Arc::clone(&self.ways),
+        })
     }
 }
 
@@ -242,7 +270,10 @@ impl UnderWay {
         let (now, max) = locked.under_way.entry(method).or_default();
         *now += 1;
         *max = (*max).max(*now);
-        Self { ways: Arc::clone(ways), method }
+        Self {
+            ways: Arc::clone(ways),
+            method,
+        }
     }
 }
 
@@ -258,7 +289,11 @@ impl Drop for UnderWay {
 impl Ways {
     fn fate(&mut self, method: &'static str) -> Fate {
         let drawn = self.draw();
-        let named = if self.down { Some(Fault::Down) } else { self.next.pop_front() };
+        let named = if self.down {
+            Some(Fault::Down)
+        } else {
+            self.next.pop_front()
+        };
         let fate = match named {
             Some(fault) => Fate::of(fault, self.odds.delay_max),
             None if self.on => drawn,
@@ -295,10 +330,22 @@ impl Ways {
 impl Fate {
     fn of(fault: Fault, delay: Duration) -> Self {
         match fault {
-            Fault::Refused | Fault::Down => Self { refused: Some(fault), ..Self::default() },
-            Fault::LostReply => Self { lost_reply: true, ..Self::default() },
-            Fault::DelayBefore => Self { delay_before: Some(delay), ..Self::default() },
-            Fault::DelayAfter => Self { delay_after: Some(delay), ..Self::default() },
+            Fault::Refused | Fault::Down => Self {
+                refused: Some(fault),
+                ..Self::default()
+            },
+            Fault::LostReply => Self {
+                lost_reply: true,
+                ..Self::default()
+            },
+            Fault::DelayBefore => Self {
+                delay_before: Some(delay),
+                ..Self::default()
+            },
+            Fault::DelayAfter => Self {
+                delay_after: Some(delay),
+                ..Self::default()
+            },
             Fault::LostHint => Self::default(),
         }
     }
@@ -345,7 +392,12 @@ impl Hints for FlakyHints {
     async fn next(&mut self) {
         loop {
             self.inner.next().await;
-            if !self.ways.lock().unwrap_or_else(PoisonError::into_inner).loses_hint() {
+            if !self
+                .ways
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .loses_hint()
+            {
                 return;
             }
         }

@@ -88,7 +88,9 @@ macro_rules! forward_store {
                 self.hints()
             }
 
-            async fn examine(&self) -> backstop_core::port::Answer<backstop_core::port::Examination> {
+            async fn examine(
+                &self,
+            ) -> backstop_core::port::Answer<backstop_core::port::Examination> {
                 self.pass("examine", || self.inner.examine()).await
             }
         }

@@ -5,14 +5,14 @@ use backstop_core::failure::{Cause, ErrorReport, Failure, History};
 use backstop_core::limits::{AMEND_MAX, SEIZE_MAX};
 use backstop_core::plan::Want;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Beat, Claim, Enqueued, PageQuery, QueueStatus, Seize, Seized, Seizure,
-    Settled, Store,
+    Amended, Amendment, Answer, Beat, Claim, Enqueued, PageQuery, QueueStatus, Seize, Seized,
+    Seizure, Settled, Store,
 };
 use backstop_core::unique::{Unique, UniqueKey};
 use backstop_core::verdict::{Keep, Reason, Settlement};
 use backstop_core::{
-    Job, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Outcome, Payload, Priority, QueueName, RetryPolicy,
-    Span, State, Time, WorkerName,
+    Job, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Outcome, Payload, Priority, QueueName,
+    RetryPolicy, Span, State, Time, WorkerName,
 };
 use std::sync::Arc;
 
@@ -28,7 +28,12 @@ pub const LEASE: Span = Span::secs(30);
 /// A new job of this queue, known by `name`: its id and its payload are made of it.
 pub fn job(queue: &str, name: &str) -> Draft {
     let payload = Payload::stored(format!("\"{name}\"").into_bytes());
-    Draft(NewJob::new(JobId::named(name), self::queue(queue), Kind::default(), payload))
+    Draft(NewJob::new(
+        JobId::named(name),
+        self::queue(queue),
+        Kind::default(),
+        payload,
+    ))
 }
 
 /// A new job in the making.
@@ -88,7 +93,11 @@ impl Draft {
     /// Pushed from this place in a trace.
     #[must_use]
     pub fn trace(mut self, traceparent: &str) -> Self {
-        self.0.trace = Some(traceparent.parse().expect("the test names a traceparent that is one"));
+        self.0.trace = Some(
+            traceparent
+                .parse()
+                .expect("the test names a traceparent that is one"),
+        );
         self
     }
 }
@@ -122,7 +131,13 @@ pub fn at(secs: i64) -> Time {
 /// A history of one failure with this message.
 pub fn history(message: &str) -> History {
     let worker = WorkerName::new(WORKER);
-    History::default().with(Failure::new(START, 1, Cause::Failed, &worker, ErrorReport::message(message)))
+    History::default().with(Failure::new(
+        START,
+        1,
+        Cause::Failed,
+        &worker,
+        ErrorReport::message(message),
+    ))
 }
 
 /// Succeeded, and stays listed.
@@ -130,22 +145,36 @@ pub const DONE: Outcome = Outcome::Done(Keep::Listed);
 
 /// Failed, to be tried again at this time.
 pub fn retry_at(at: Time) -> Outcome {
-    Outcome::Retry { at, history: history("boom"), anew: false }
+    Outcome::Retry {
+        at,
+        history: history("boom"),
+        anew: false,
+    }
 }
 
 /// Failed for good.
 pub fn dead() -> Outcome {
-    Outcome::Dead { reason: Reason::AttemptsExhausted, history: history("boom") }
+    Outcome::Dead {
+        reason: Reason::AttemptsExhausted,
+        history: history("boom"),
+    }
 }
 
 /// Called off by its handler.
 pub fn cancelled() -> Outcome {
-    Outcome::Cancelled { reason: Reason::Unwanted, history: history("unwanted") }
+    Outcome::Cancelled {
+        reason: Reason::Unwanted,
+        history: history("unwanted"),
+    }
 }
 
 /// Everything of one queue in one state.
 pub fn filter(queue: Option<&str>, state: Option<State>) -> Filter {
-    Filter { queue: queue.map(self::queue), state, ..Filter::default() }
+    Filter {
+        queue: queue.map(self::queue),
+        state,
+        ..Filter::default()
+    }
 }
 
 /// The names the jobs were given, in order.
@@ -159,21 +188,35 @@ pub fn listed(jobs: &[Job]) -> Vec<String> {
 }
 
 fn name(payload: &Payload) -> String {
-    String::from_utf8_lossy(payload.as_bytes()).trim_matches('"').to_owned()
+    String::from_utf8_lossy(payload.as_bytes())
+        .trim_matches('"')
+        .to_owned()
 }
 
 /// Everything that fits, page by page, from a store that answers.
 pub async fn list(store: &dyn Store, filter: &Filter, limit: usize, now: Time) -> Vec<Job> {
-    try_list(store, filter, limit, now).await.expect("the store lists its jobs")
+    try_list(store, filter, limit, now)
+        .await
+        .expect("the store lists its jobs")
 }
 
 /// Everything that fits, page by page; panics on a list that does not end.
-pub async fn try_list(store: &dyn Store, filter: &Filter, limit: usize, now: Time) -> Answer<Vec<Job>> {
+pub async fn try_list(
+    store: &dyn Store,
+    filter: &Filter,
+    limit: usize,
+    now: Time,
+) -> Answer<Vec<Job>> {
     let mut jobs = Vec::new();
     let mut cursor = None;
     // More pages than this for what a test puts in is a list that runs in circles.
     for _ in 0..20_000 {
-        let query = PageQuery { filter: filter.clone(), cursor, limit, ..PageQuery::default() };
+        let query = PageQuery {
+            filter: filter.clone(),
+            cursor,
+            limit,
+            ..PageQuery::default()
+        };
         let page = store.jobs(query, now).await?;
         assert!(
             page.jobs.len() <= limit.max(1),
@@ -203,13 +246,20 @@ pub struct Scene {
 impl Scene {
     /// The scene at its start.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, now: START, drawn: 0 }
+        Self {
+            store,
+            now: START,
+            drawn: 0,
+        }
     }
 
     /// The same scene for one of several workers that act at once: their draws never meet.
     #[must_use]
     pub fn apart(&self, worker: u32) -> Self {
-        Self { drawn: (u64::from(worker) + 1) << 32, ..self.clone() }
+        Self {
+            drawn: (u64::from(worker) + 1) << 32,
+            ..self.clone()
+        }
     }
 
     /// Lets time pass.
@@ -226,18 +276,27 @@ impl Scene {
     /// Hands jobs in.
     pub async fn enqueue(&self, jobs: impl IntoIterator<Item = Draft>) -> Vec<Enqueued> {
         let jobs = jobs.into_iter().map(NewJob::from).collect();
-        self.store.enqueue(jobs, self.now).await.expect("the store takes jobs in")
+        self.store
+            .enqueue(jobs, self.now)
+            .await
+            .expect("the store takes jobs in")
     }
 
     /// Hands jobs in that nothing stands against.
     pub async fn insert(&self, jobs: impl IntoIterator<Item = Draft>) {
         let answers = self.enqueue(jobs).await;
-        assert!(answers.iter().all(|answer| *answer == Enqueued::Inserted), "not all inserted: {answers:?}");
+        assert!(
+            answers.iter().all(|answer| *answer == Enqueued::Inserted),
+            "not all inserted: {answers:?}"
+        );
     }
 
     /// A claim of these queues by [`WORKER`].
     pub fn claim_of(&mut self, wants: &[(&str, usize)]) -> Claim {
-        let wants = wants.iter().map(|(queue, max)| Want { queue: self::queue(queue), max: *max });
+        let wants = wants.iter().map(|(queue, max)| Want {
+            queue: self::queue(queue),
+            max: *max,
+        });
         Claim {
             number: self.draw(),
             worker: WorkerName::new(WORKER),
@@ -248,7 +307,11 @@ impl Scene {
 
     /// Claims as asked.
     pub async fn claim_as(&self, claim: &Claim) -> Vec<Leased> {
-        self.store.claim(claim.clone(), self.now).await.expect("the store gives out jobs").runs
+        self.store
+            .claim(claim.clone(), self.now)
+            .await
+            .expect("the store gives out jobs")
+            .runs
     }
 
     /// Claims at most `max` jobs of one queue.
@@ -269,11 +332,23 @@ impl Scene {
     }
 
     /// Ends runs.
-    pub async fn settle_all<'a>(&self, runs: impl IntoIterator<Item = (&'a Lease, Outcome)>) -> Vec<Settled> {
-        let settlements: Vec<Settlement> =
-            runs.into_iter().map(|(lease, outcome)| Settlement { lease: lease.clone(), outcome }).collect();
+    pub async fn settle_all<'a>(
+        &self,
+        runs: impl IntoIterator<Item = (&'a Lease, Outcome)>,
+    ) -> Vec<Settled> {
+        let settlements: Vec<Settlement> = runs
+            .into_iter()
+            .map(|(lease, outcome)| Settlement {
+                lease: lease.clone(),
+                outcome,
+            })
+            .collect();
         let count = settlements.len();
-        let answers = self.store.settle(settlements, self.now).await.expect("the store settles");
+        let answers = self
+            .store
+            .settle(settlements, self.now)
+            .await
+            .expect("the store settles");
         assert_eq!(answers.len(), count, "one answer per settlement");
         answers
     }
@@ -289,7 +364,10 @@ impl Scene {
 
     /// Notes that these runs have begun; tells the lost ones.
     pub async fn begin(&self, leases: &[Lease]) -> Vec<Lease> {
-        self.store.begin(leases.to_vec(), self.now).await.expect("the store notes a beginning")
+        self.store
+            .begin(leases.to_vec(), self.now)
+            .await
+            .expect("the store notes a beginning")
     }
 
     /// A sign of life of [`WORKER`] for these leases; tells the lost ones.
@@ -300,8 +378,17 @@ impl Scene {
     /// A sign of life of this worker for these leases; tells the lost ones.
     pub async fn beat_as(&self, worker: &str, leases: &[Lease], until: Time) -> Vec<Lease> {
         let queues = vec![queue("q")];
-        let beat = Beat { worker: WorkerName::new(worker), queues, leases: leases.to_vec(), until };
-        self.store.beat(beat, self.now).await.expect("the store hears a beat").lost
+        let beat = Beat {
+            worker: WorkerName::new(worker),
+            queues,
+            leases: leases.to_vec(),
+            until,
+        };
+        self.store
+            .beat(beat, self.now)
+            .await
+            .expect("the store hears a beat")
+            .lost
     }
 
     /// A request of this worker for what was left behind.
@@ -317,7 +404,10 @@ impl Scene {
 
     /// Takes over as asked; tells whether there is more.
     pub async fn seize_some(&self, seize: &Seize) -> Seizure {
-        self.store.seize(seize.clone(), self.now).await.expect("the store gives out what was left behind")
+        self.store
+            .seize(seize.clone(), self.now)
+            .await
+            .expect("the store gives out what was left behind")
     }
 
     /// Takes over as asked.
@@ -333,7 +423,11 @@ impl Scene {
 
     /// Makes ready whatever is due; tells how many.
     pub async fn promote(&self) -> usize {
-        self.store.promote(usize::MAX, self.now).await.expect("the store promotes").moved
+        self.store
+            .promote(usize::MAX, self.now)
+            .await
+            .expect("the store promotes")
+            .moved
     }
 
     /// Does something to jobs, in as many steps as the store takes; answers for all of them.
@@ -347,30 +441,55 @@ impl Scene {
     }
 
     /// Does something to jobs, at most `max` in a step; answers for each step.
-    pub async fn amend_in_steps(&self, selection: Selection, action: Action, max: usize) -> Vec<Amended> {
-        let mut amendment = Amendment { selection, action, only: None, cursor: None, max };
+    pub async fn amend_in_steps(
+        &self,
+        selection: Selection,
+        action: Action,
+        max: usize,
+    ) -> Vec<Amended> {
+        let mut amendment = Amendment {
+            selection,
+            action,
+            only: None,
+            cursor: None,
+            max,
+        };
         let mut steps = Vec::new();
         // More steps than this for what a test puts in is an amendment that runs in circles.
         while steps.len() < 20_000 {
-            let step = self.store.amend(amendment.clone(), self.now).await.expect("the store amends");
+            let step = self
+                .store
+                .amend(amendment.clone(), self.now)
+                .await
+                .expect("the store amends");
             amendment.cursor.clone_from(&step.next);
             steps.push(step);
             if amendment.cursor.is_none() {
                 return steps;
             }
         }
-        assert!(amendment.cursor.is_none(), "an amendment that does not end: {amendment:?}");
+        assert!(
+            amendment.cursor.is_none(),
+            "an amendment that does not end: {amendment:?}"
+        );
         steps
     }
 
     /// Does something to the jobs of these names.
     pub async fn amend_named(&self, names: &[&str], action: Action) -> Amended {
-        self.amend(Selection::Ids(names.iter().map(|name| id(name)).collect()), action).await
+        self.amend(
+            Selection::Ids(names.iter().map(|name| id(name)).collect()),
+            action,
+        )
+        .await
     }
 
     /// The job of this name, if there is one.
     pub async fn find(&self, name: &str) -> Option<Job> {
-        self.store.job(id(name), self.now).await.expect("the store looks a job up")
+        self.store
+            .job(id(name), self.now)
+            .await
+            .expect("the store looks a job up")
     }
 
     /// The job of this name, which is there.
@@ -392,14 +511,23 @@ impl Scene {
 
     /// The queue of this name as an operator sees it.
     pub async fn queue(&self, name: &str) -> QueueStatus {
-        let queues = self.store.queues(self.now).await.expect("the store lists its queues");
-        let status = queues.into_iter().find(|status| status.name.as_str() == name);
+        let queues = self
+            .store
+            .queues(self.now)
+            .await
+            .expect("the store lists its queues");
+        let status = queues
+            .into_iter()
+            .find(|status| status.name.as_str() == name);
         status.expect("the queue exists")
     }
 }
 
 impl std::fmt::Debug for Scene {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scene").field("now", &self.now).field("drawn", &self.drawn).finish_non_exhaustive()
+        f.debug_struct("Scene")
+            .field("now", &self.now)
+            .field("drawn", &self.drawn)
+            .finish_non_exhaustive()
     }
 }

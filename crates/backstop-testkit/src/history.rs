@@ -135,7 +135,10 @@ pub struct History {
 impl History {
     /// A history of one log.
     pub fn of(events: Vec<Event>) -> Self {
-        Self { logs: vec![events], cut: BTreeSet::new() }
+        Self {
+            logs: vec![events],
+            cut: BTreeSet::new(),
+        }
     }
 
     /// Adds the events of another log.
@@ -157,7 +160,10 @@ impl History {
     /// All events, each with the log it is from and its place in it.
     pub fn events(&self) -> impl Iterator<Item = (Place, &Event)> {
         self.logs.iter().enumerate().flat_map(|(log, events)| {
-            events.iter().enumerate().map(move |(index, event)| (Place { log, index }, event))
+            events
+                .iter()
+                .enumerate()
+                .map(move |(index, event)| (Place { log, index }, event))
         })
     }
 }

@@ -3,8 +3,8 @@
 //! A meter is written as its name and its labels in the order of their names, `backstop_recovered_total{outcome=dead,queue=q}`.
 
 use metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, LocalRecorderGuard, Metadata,
-    Recorder, SharedString, Unit,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, LocalRecorderGuard,
+    Metadata, Recorder, SharedString, Unit,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,11 +41,20 @@ impl Meters {
     }
 
     fn meter(&self, key: &Key) -> Arc<Meter> {
-        let mut labels: Vec<String> =
-            key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        let mut labels: Vec<String> = key
+            .labels()
+            .map(|label| format!("{}={}", label.key(), label.value()))
+            .collect();
         labels.sort();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        Arc::new(Meter { all: self.clone(), name: format!("{}{labels}", key.name()) })
+        let labels = if labels.is_empty() {
+            String::new()
+        } else {
+            format!("{{{}}}", labels.join(","))
+        };
+        Arc::new(Meter {
+            all: self.clone(),
+            name: format!("{}{labels}", key.name()),
+        })
     }
 }
 
@@ -83,7 +92,10 @@ impl Meter {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a test counts to less than that")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a test counts to less than that"
+)]
 impl CounterFn for Meter {
     fn increment(&self, value: u64) {
         self.tell(|last| last + value as f64);

@@ -4,14 +4,17 @@ use crate::given::try_list;
 use backstop_core::amend::{Filter, Refusal};
 use backstop_core::limits::HOLDERS_MAX;
 use backstop_core::port::{
-    Advance, Advanced, Amendment, Answer, Beat, Burial, Cell, CellQuery, Claim, Enqueued, Gate, Group,
-    GroupQuery, KeyHolder, KeyLease, KeyQuery, KeyStatus, Offered, QueueStatus, Retention, Seize, Seized,
-    Settled, Store, StoreError, StreamStatus, Swap, Swapped, Take, Taken, WhichKeys, WorkerStatus,
+    Advance, Advanced, Amendment, Answer, Beat, Burial, Cell, CellQuery, Claim, Enqueued, Gate,
+    Group, GroupQuery, KeyHolder, KeyLease, KeyQuery, KeyStatus, Offered, QueueStatus, Retention,
+    Seize, Seized, Settled, Store, StoreError, StreamStatus, Swap, Swapped, Take, Taken, WhichKeys,
+    WorkerStatus,
 };
 use backstop_core::stream::{Record, StoredKey};
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Settlement;
-use backstop_core::{Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, State, StreamName, Time};
+use backstop_core::{
+    Bounds, Job, JobId, Lease, Leased, NewJob, QueueName, Span, State, StreamName, Time,
+};
 use std::collections::BTreeSet;
 
 /// A call that may change a store.
@@ -147,7 +150,9 @@ impl Operation {
             Self::Bury(burials) => Reply::Buried(known(store.bury(burials, now).await?)),
             Self::Swap(swaps) => Reply::Swapped(store.swap(swaps).await?),
             Self::Prune(retention) => prune(store, &retention, now).await?,
-            Self::Offer(stream, records) => Reply::Offered(store.offer(stream, records, now).await?),
+            Self::Offer(stream, records) => {
+                Reply::Offered(store.offer(stream, records, now).await?)
+            }
             Self::Take(take) => {
                 let mut taken = store.take(take, now).await?;
                 taken.keys.sort_by(|one, other| one.key.cmp(&other.key));
@@ -184,7 +189,10 @@ async fn prune(store: &dyn Store, retention: &Retention, now: Time) -> Answer<Re
     let mut gone = [0; 3];
     for _ in 0..STEPS_MAX {
         let pruned = store.prune(retention.clone(), now).await?;
-        for (sum, part) in gone.iter_mut().zip([pruned.done, pruned.cancelled, pruned.dead]) {
+        for (sum, part) in gone
+            .iter_mut()
+            .zip([pruned.done, pruned.cancelled, pruned.dead])
+        {
             *sum += part;
         }
         if !pruned.more {
@@ -220,8 +228,14 @@ impl Visible {
     pub async fn read(store: &dyn Store, limit: usize, now: Time) -> Answer<Self> {
         let queues = store.queues(now).await?;
         let mut filters = vec![Filter::default()];
-        for state in State::ALL.into_iter().filter(|state| *state != State::Ready) {
-            filters.push(Filter { state: Some(state), ..Filter::default() });
+        for state in State::ALL
+            .into_iter()
+            .filter(|state| *state != State::Ready)
+        {
+            filters.push(Filter {
+                state: Some(state),
+                ..Filter::default()
+            });
         }
         // Claim order is an order within one queue.
         filters.extend(queues.iter().map(|status| Filter {
@@ -236,53 +250,99 @@ impl Visible {
         }
         // Long enough for all that any run of a test lasts, short enough to be a time a person would ask for.
         let workers = store.workers(Span::days(30), now).await?;
-        let mut groups = store.groups(GroupQuery { queue: None, limit: 1_000 }, now).await?;
+        let mut groups = store
+            .groups(
+                GroupQuery {
+                    queue: None,
+                    limit: 1_000,
+                },
+                now,
+            )
+            .await?;
         for group in &mut groups {
             // Of jobs that died at one time a store may show any.
             group.sample = JobId::named("one of them");
         }
-        let cells = store.list_cells(CellQuery { prefix: String::new(), after: None, limit: 1_000 }).await?;
+        let cells = store
+            .list_cells(CellQuery {
+                prefix: String::new(),
+                after: None,
+                limit: 1_000,
+            })
+            .await?;
         let holders = read_holders(store, &queues, &lists, now).await?;
         let streams = store.streams().await?;
         let keys = read_keys(store, &streams, limit, now).await?;
-        Ok(Self { lists, queues, workers, groups, cells, holders, streams, keys })
+        Ok(Self {
+            lists,
+            queues,
+            workers,
+            groups,
+            cells,
+            holders,
+            streams,
+            keys,
+        })
     }
 
     /// Where two stores differ, in words; `None` if they do not.
     pub fn difference(&self, other: &Self) -> Option<String> {
         if self.queues != other.queues {
-            return Some(format!("queues\n    {:?}\n    {:?}", self.queues, other.queues));
+            return Some(format!(
+                "queues\n    {:?}\n    {:?}",
+                self.queues, other.queues
+            ));
         }
         if self.workers != other.workers {
-            return Some(format!("workers\n    {:?}\n    {:?}", self.workers, other.workers));
+            return Some(format!(
+                "workers\n    {:?}\n    {:?}",
+                self.workers, other.workers
+            ));
         }
         if self.groups != other.groups {
-            return Some(format!("groups\n    {:?}\n    {:?}", self.groups, other.groups));
+            return Some(format!(
+                "groups\n    {:?}\n    {:?}",
+                self.groups, other.groups
+            ));
         }
         if self.cells != other.cells {
-            return Some(format!("cells\n    {:?}\n    {:?}", self.cells, other.cells));
+            return Some(format!(
+                "cells\n    {:?}\n    {:?}",
+                self.cells, other.cells
+            ));
         }
         if self.holders != other.holders {
-            return Some(format!("holders\n    {:?}\n    {:?}", self.holders, other.holders));
+            return Some(format!(
+                "holders\n    {:?}\n    {:?}",
+                self.holders, other.holders
+            ));
         }
         if self.streams != other.streams {
-            return Some(format!("streams\n    {:?}\n    {:?}", self.streams, other.streams));
+            return Some(format!(
+                "streams\n    {:?}\n    {:?}",
+                self.streams, other.streams
+            ));
         }
         if self.keys != other.keys {
             return Some(format!("keys\n    {:?}\n    {:?}", self.keys, other.keys));
         }
         let mut pairs = self.lists.iter().zip(&other.lists);
-        pairs.find(|(one, another)| one != another).map(|((filter, one), (_, another))| {
-            let at = one.iter().zip(another).position(|(one, another)| one != another);
-            let at = at.unwrap_or(one.len().min(another.len()));
-            format!(
-                "the list of {filter:?}, of {} and {} jobs, at {at}\n    {:?}\n    {:?}",
-                one.len(),
-                another.len(),
-                one.get(at),
-                another.get(at)
-            )
-        })
+        pairs
+            .find(|(one, another)| one != another)
+            .map(|((filter, one), (_, another))| {
+                let at = one
+                    .iter()
+                    .zip(another)
+                    .position(|(one, another)| one != another);
+                let at = at.unwrap_or(one.len().min(another.len()));
+                format!(
+                    "the list of {filter:?}, of {} and {} jobs, at {at}\n    {:?}\n    {:?}",
+                    one.len(),
+                    another.len(),
+                    one.get(at),
+                    another.get(at)
+                )
+            })
     }
 }
 
@@ -298,7 +358,11 @@ async fn read_holders(
     let mut all = Vec::new();
     for queue in queues.iter().map(|status| &status.name) {
         let holders = store.holders(queue.clone(), keys.clone(), now).await?;
-        all.extend(keys.iter().zip(holders).map(|(key, holder)| (queue.clone(), key.clone(), holder)));
+        all.extend(
+            keys.iter()
+                .zip(holders)
+                .map(|(key, holder)| (queue.clone(), key.clone(), holder)),
+        );
     }
     Ok(all)
 }
@@ -314,9 +378,17 @@ async fn read_keys(
         for which in [WhichKeys::All, WhichKeys::Holding] {
             let mut after = None;
             loop {
-                let query = KeyQuery { stream: stream.clone(), after, which, limit };
+                let query = KeyQuery {
+                    stream: stream.clone(),
+                    after,
+                    which,
+                    limit,
+                };
                 let keys = store.stream_keys(query, now).await?;
-                after = keys.last().map(|status| status.key.clone()).filter(|_| keys.len() == limit);
+                after = keys
+                    .last()
+                    .map(|status| status.key.clone())
+                    .filter(|_| keys.len() == limit);
                 for status in keys {
                     let stored = store.stream_key(stream.clone(), status.key.clone()).await?;
                     all.push((status, stored));
@@ -339,7 +411,10 @@ fn ranked(filter: &Filter, mut jobs: Vec<Job>) -> Vec<Job> {
         }
         _ => 0,
     };
-    assert!(jobs.is_sorted_by_key(rank), "a list out of order: {filter:?} {jobs:?}");
+    assert!(
+        jobs.is_sorted_by_key(rank),
+        "a list out of order: {filter:?} {jobs:?}"
+    );
     let is_ranked = !matches!(filter.state, None | Some(State::Ready));
     if is_ranked {
         jobs.sort_by_key(|job| (rank(job), job.id));

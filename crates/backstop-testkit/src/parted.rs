@@ -3,8 +3,8 @@
 use crate::forward::{forward_cells, forward_operator, forward_store, forward_streams};
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure, Settled, Store,
-    StoreError,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure,
+    Settled, Store, StoreError,
 };
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, NewJob, QueueName, Span, Time};
@@ -36,7 +36,10 @@ pub struct Parted {
 impl Parted {
     /// Around this store, whole.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, gone: Mutex::default() }
+        Self {
+            inner,
+            gone: Mutex::default(),
+        }
     }
 
     /// From now on these queues do not answer, and all others do.
@@ -63,8 +66,13 @@ impl Parted {
     }
 
     /// What is for queues that answer, and the queues of the rest.
-    fn there<T>(&self, all: Vec<T>, queue: impl Fn(&T) -> &QueueName) -> (Vec<T>, BTreeSet<QueueName>) {
-        let (gone, there): (Vec<T>, Vec<T>) = all.into_iter().partition(|one| self.is_gone(queue(one)));
+    fn there<T>(
+        &self,
+        all: Vec<T>,
+        queue: impl Fn(&T) -> &QueueName,
+    ) -> (Vec<T>, BTreeSet<QueueName>) {
+        let (gone, there): (Vec<T>, Vec<T>) =
+            all.into_iter().partition(|one| self.is_gone(queue(one)));
         (there, gone.iter().map(|one| queue(one).clone()).collect())
     }
 
@@ -98,7 +106,11 @@ impl Backlog for Parted {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
         let (there, away) = self.there(jobs, |job| &job.queue);
         let answers = self.inner.enqueue(there, now).await?;
-        if away.is_empty() { Ok(answers) } else { gone("enqueueing") }
+        if away.is_empty() {
+            Ok(answers)
+        } else {
+            gone("enqueueing")
+        }
     }
 
     async fn claim(&self, mut claim: Claim, now: Time) -> Answer<Claimed> {
@@ -107,8 +119,11 @@ impl Backlog for Parted {
         if self.lock().1 != Some(Gone::Granting) {
             claim.wants = there.clone();
         }
-        let mut claimed =
-            if claim.wants.is_empty() { Claimed::default() } else { self.inner.claim(claim, now).await? };
+        let mut claimed = if claim.wants.is_empty() {
+            Claimed::default()
+        } else {
+            self.inner.claim(claim, now).await?
+        };
         self.listen(&away, !there.is_empty(), Some(lease)).await;
         if there.is_empty() && !away.is_empty() {
             return gone("claiming");
@@ -121,12 +136,18 @@ impl Backlog for Parted {
     async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>> {
         let (there, away) = self.there(leases, |lease| &lease.queue);
         let lost = self.inner.begin(there, now).await?;
-        if away.is_empty() { Ok(lost) } else { gone("noting that runs begin") }
+        if away.is_empty() {
+            Ok(lost)
+        } else {
+            gone("noting that runs begin")
+        }
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
-        let all: Vec<QueueName> =
-            settlements.iter().map(|settlement| settlement.lease.queue.clone()).collect();
+        let all: Vec<QueueName> = settlements
+            .iter()
+            .map(|settlement| settlement.lease.queue.clone())
+            .collect();
         let (there, away) = self.there(settlements, |settlement| &settlement.lease.queue);
         let has_others = !there.is_empty();
         let mut answers = self.inner.settle(there, now).await?.into_iter();
@@ -135,7 +156,11 @@ impl Backlog for Parted {
             return gone("settling");
         }
         let answer = |queue: &QueueName| {
-            if away.contains(queue) { Some(Settled::Unanswered) } else { answers.next() }
+            if away.contains(queue) {
+                Some(Settled::Unanswered)
+            } else {
+                answers.next()
+            }
         };
         Ok(all.iter().filter_map(answer).collect())
     }
@@ -144,7 +169,16 @@ impl Backlog for Parted {
         let (lease, all) = (beat.until.since(now), std::mem::take(&mut beat.leases));
         let (there, away) = self.there(all, |lease| &lease.queue);
         let has_others = !there.is_empty();
-        let mut beaten = self.inner.beat(Beat { leases: there, ..beat }, now).await?;
+        let mut beaten = self
+            .inner
+            .beat(
+                Beat {
+                    leases: there,
+                    ..beat
+                },
+                now,
+            )
+            .await?;
         self.listen(&away, has_others, Some(lease)).await;
         if !has_others && !away.is_empty() {
             return gone("beating");
@@ -156,7 +190,8 @@ impl Backlog for Parted {
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted> {
         let away = self.all_gone();
         let mut promoted = self.inner.promote(max, now).await?;
-        self.listen(&away.iter().cloned().collect(), true, None).await;
+        self.listen(&away.iter().cloned().collect(), true, None)
+            .await;
         promoted.unanswered.extend(away);
         Ok(promoted)
     }

@@ -94,7 +94,10 @@ impl Coverage {
 
     /// The answers that never came.
     pub fn missing(&self) -> Vec<&'static str> {
-        Self::ANSWERS.into_iter().filter(|answer| !self.0.contains_key(answer)).collect()
+        Self::ANSWERS
+            .into_iter()
+            .filter(|answer| !self.0.contains_key(answer))
+            .collect()
     }
 
     /// Adds what came elsewhere.
@@ -107,33 +110,57 @@ impl Coverage {
     fn see(&mut self, reply: &Reply) {
         let seen: Vec<&'static str> = match reply {
             Reply::Enqueued(answers) => answers.iter().map(enqueue_answer).collect(),
-            Reply::Claimed(runs) => vec![if runs.is_empty() { "claim none" } else { "claim some" }],
+            Reply::Claimed(runs) => vec![if runs.is_empty() {
+                "claim none"
+            } else {
+                "claim some"
+            }],
             Reply::Settled(answers) => answers.iter().copied().map(settle_answer).collect(),
-            Reply::Lost(lost) => vec![if lost.is_empty() { "beat kept" } else { "beat lost" }],
-            Reply::NotBegun(lost) => vec![if lost.is_empty() { "begin noted" } else { "begin lost" }],
+            Reply::Lost(lost) => vec![if lost.is_empty() {
+                "beat kept"
+            } else {
+                "beat lost"
+            }],
+            Reply::NotBegun(lost) => vec![if lost.is_empty() {
+                "begin noted"
+            } else {
+                "begin lost"
+            }],
             Reply::Promoted(0, _) | Reply::Pruned([0, 0, 0]) => vec![],
             Reply::Promoted(..) => vec!["promote moved"],
             Reply::Seized(seized) => {
                 let begun = seized.iter().any(|seized| seized.begun);
-                [(!seized.is_empty()).then_some("seize some"), begun.then_some("seize begun")]
-                    .into_iter()
-                    .flatten()
-                    .collect()
+                [
+                    (!seized.is_empty()).then_some("seize some"),
+                    begun.then_some("seize begun"),
+                ]
+                .into_iter()
+                .flatten()
+                .collect()
             }
-            Reply::Amended(applied, refused) => {
-                [(*applied > 0).then_some("amend applied"), (!refused.is_empty()).then_some("amend refused")]
-                    .into_iter()
-                    .flatten()
-                    .collect()
-            }
+            Reply::Amended(applied, refused) => [
+                (*applied > 0).then_some("amend applied"),
+                (!refused.is_empty()).then_some("amend refused"),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
             Reply::GateSet => vec!["gate set"],
             Reply::BoundsSet => vec!["bounds set"],
             Reply::Buried(answers) => answers.iter().map(bury_answer).collect(),
             Reply::Swapped(answers) => answers.iter().map(swap_answer).collect(),
             Reply::Pruned(_) => vec!["prune removed"],
             Reply::Offered(answers) => answers.iter().copied().map(offer_answer).collect(),
-            Reply::Taken(taken) => vec![if taken.keys.is_empty() { "take none" } else { "take some" }],
-            Reply::KeysLost(lost) => vec![if lost.is_empty() { "keep kept" } else { "keep lost" }],
+            Reply::Taken(taken) => vec![if taken.keys.is_empty() {
+                "take none"
+            } else {
+                "take some"
+            }],
+            Reply::KeysLost(lost) => vec![if lost.is_empty() {
+                "keep kept"
+            } else {
+                "keep lost"
+            }],
             Reply::Advanced(answers) => answers.iter().copied().map(advance_answer).collect(),
             Reply::Misuse => vec!["misuse"],
         };
@@ -204,8 +231,17 @@ const LOOK_EVERY: usize = 10;
 const TRACE_MAX: usize = 12;
 
 /// Runs a sequence on all of `stores`, which are named, fresh and empty, and compares each with the first.
-pub async fn compare(stores: &[(&str, Arc<dyn Store>)], sequence: Sequence) -> Result<Coverage, Divergence> {
-    let mut run = Run { stores, sequence, player: Player::new(sequence), trace: Vec::new(), step: 0 };
+pub async fn compare(
+    stores: &[(&str, Arc<dyn Store>)],
+    sequence: Sequence,
+) -> Result<Coverage, Divergence> {
+    let mut run = Run {
+        stores,
+        sequence,
+        player: Player::new(sequence),
+        trace: Vec::new(),
+        step: 0,
+    };
     let mut coverage = Coverage::default();
     for step in 1..=sequence.steps {
         run.step = step;
@@ -234,7 +270,8 @@ struct Run<'a> {
 impl Run<'_> {
     async fn step(&mut self, operation: &Operation) -> Result<Reply, Divergence> {
         let now = self.player.now;
-        self.trace.push(format!("    {}. at {now}: {operation:?}", self.step));
+        self.trace
+            .push(format!("    {}. at {now}: {operation:?}", self.step));
         let is_repeated = self.sequence.replies == Replies::SometimesLost && self.player.flip(0.4);
         let mut expected = None;
         for (index, (_, store)) in self.stores.iter().enumerate() {
@@ -248,7 +285,8 @@ impl Run<'_> {
                 Some(_) if is_repeated && !answers_the_same(operation) => {}
                 Some(expected) if *expected == reply => {}
                 Some(expected) => {
-                    let what = format!("{operation:?} was answered with\n    {expected:?}\n    {reply:?}");
+                    let what =
+                        format!("{operation:?} was answered with\n    {expected:?}\n    {reply:?}");
                     return Err(self.divergence(index, what));
                 }
             }
@@ -279,7 +317,9 @@ impl Run<'_> {
                 let job = store.job(id, self.player.now).await;
                 let job = job.map_err(|error| self.failed(index, &error))?;
                 if *expected.get_or_insert_with(|| job.clone()) != job {
-                    return Err(self.divergence(index, format!("job {id}\n    {expected:?}\n    {job:?}")));
+                    return Err(
+                        self.divergence(index, format!("job {id}\n    {expected:?}\n    {job:?}"))
+                    );
                 }
             }
         }

@@ -3,8 +3,8 @@
 use crate::forward::{forward_cells, forward_operator, forward_store, forward_streams};
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure, Settled, Store,
-    StoreError,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure,
+    Settled, Store, StoreError,
 };
 use backstop_core::verdict::Settlement;
 use backstop_core::{JobId, Lease, NewJob, Time};
@@ -20,7 +20,10 @@ pub struct Strict {
 impl Strict {
     /// Around this store, for jobs of these names.
     pub fn new(inner: Arc<dyn Store>, refused: impl IntoIterator<Item: AsRef<str>>) -> Self {
-        let refused = refused.into_iter().map(|name| JobId::named(name.as_ref())).collect();
+        let refused = refused
+            .into_iter()
+            .map(|name| JobId::named(name.as_ref()))
+            .collect();
         Self { inner, refused }
     }
 
@@ -51,7 +54,10 @@ impl Backlog for Strict {
     }
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
-        if settlements.iter().any(|settlement| self.refused.contains(&settlement.lease.job)) {
+        if settlements
+            .iter()
+            .any(|settlement| self.refused.contains(&settlement.lease.job))
+        {
             return Err(StoreError::misuse("settling", "an end that cannot be held"));
         }
         self.inner.settle(settlements, now).await

@@ -5,7 +5,10 @@
 //! cargo test --release -p backstop-testkit --test expiry -- --ignored --nocapture --test-threads 1
 //! ```
 
-#![expect(clippy::print_stdout, reason = "what was measured belongs to what a test says")]
+#![expect(
+    clippy::print_stdout,
+    reason = "what was measured belongs to what a test says"
+)]
 
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::plan::Want;
@@ -31,9 +34,15 @@ struct Held {
     lasting: Span,
 }
 /// As large workers take them.
-const LARGE: Held = Held { claim: 500, lasting: Span::secs(45) };
+const LARGE: Held = Held {
+    claim: 500,
+    lasting: Span::secs(45),
+};
 /// Each by itself, as workers over HTTP take them.
-const SINGLE: Held = Held { claim: 1, lasting: Span::secs(240) };
+const SINGLE: Held = Held {
+    claim: 1,
+    lasting: Span::secs(240),
+};
 /// All are ready again by then.
 const READY_WITHIN: Duration = Duration::from_mins(1);
 
@@ -71,8 +80,14 @@ async fn measure(store: &str, held: Held) {
     let until = backstop.now().after(held.lasting);
     claim_all(&backstop, held.claim, until).await;
     let before = push_for(&backstop, BASELINE).await;
-    println!("{store}: {LEASES} leases held, pushes take {}", described(&before));
-    assert!(backstop.now() < until, "leases began to expire before the baseline was taken");
+    println!(
+        "{store}: {LEASES} leases held, pushes take {}",
+        described(&before)
+    );
+    assert!(
+        backstop.now() < until,
+        "leases began to expire before the baseline was taken"
+    );
     let wait = until.since(backstop.now());
     tokio::time::sleep(wait.into()).await;
     let expired = Instant::now();
@@ -89,11 +104,18 @@ async fn measure(store: &str, held: Held) {
     };
     let (took, meanwhile) = tokio::join!(ready, push_for(&backstop, READY_WITHIN));
     // Only what was pushed while recovery was at work counts.
-    let meanwhile: Vec<(Duration, Duration)> = meanwhile.into_iter().filter(|(at, _)| *at < took).collect();
-    println!("{store}: all ready again after {took:?}; meanwhile pushes take {}", described(&meanwhile));
+    let meanwhile: Vec<(Duration, Duration)> =
+        meanwhile.into_iter().filter(|(at, _)| *at < took).collect();
+    println!(
+        "{store}: all ready again after {took:?}; meanwhile pushes take {}",
+        described(&meanwhile)
+    );
     assert!(took < READY_WITHIN, "{took:?}");
     let (usual, then) = (share(&before, 99), share(&meanwhile, 99));
-    assert!(then <= usual * 2, "99 of 100 pushes took {usual:?} at most before, and {then:?} meanwhile");
+    assert!(
+        then <= usual * 2,
+        "99 of 100 pushes took {usual:?} at most before, and {then:?} meanwhile"
+    );
     for keeper in keepers {
         keeper.stop();
         keeper.stopped().await;
@@ -103,7 +125,10 @@ async fn measure(store: &str, held: Held) {
 fn keeper(backstop: &Backstop, n: usize) -> Running {
     let worker = backstop.worker().name(&format!("keeper-{n}"));
     let worker = worker.handle_raw("elsewhere", |_: Run| async { Ok(()) });
-    worker.queue("elsewhere", QueueSettings::default()).start().expect("started")
+    worker
+        .queue("elsewhere", QueueSettings::default())
+        .start()
+        .expect("started")
 }
 
 /// With an id as the library makes them for whoever names none.
@@ -124,12 +149,23 @@ async fn claim_all(backstop: &Backstop, size: usize, until: backstop::Time) {
             number: LeaseNumber::draw(part as u64),
             worker: WorkerName::new(&format!("doomed-{}", part % 20)),
             until,
-            wants: vec![Want { queue: QueueName::new("q").expect("a name"), max: size }],
+            wants: vec![Want {
+                queue: QueueName::new("q").expect("a name"),
+                max: size,
+            }],
         };
-        let granted = backstop.store().claim(claim, backstop.now()).await.expect("claimed").runs;
+        let granted = backstop
+            .store()
+            .claim(claim, backstop.now())
+            .await
+            .expect("claimed")
+            .runs;
         assert_eq!(granted.len(), size);
     });
-    stream::iter(claims).buffer_unordered(CLAIMERS).collect::<()>().await;
+    stream::iter(claims)
+        .buffer_unordered(CLAIMERS)
+        .collect::<()>()
+        .await;
 }
 
 /// Pushes for so long; answers when each push began, and how long it took.
@@ -139,7 +175,10 @@ async fn push_for(backstop: &Backstop, length: Duration) -> Vec<(Duration, Durat
         let mut took = Vec::new();
         while began.elapsed() < length {
             let at = began.elapsed();
-            backstop.push_jobs(vec![job(backstop, "beside")]).await.expect("pushed");
+            backstop
+                .push_jobs(vec![job(backstop, "beside")])
+                .await
+                .expect("pushed");
             took.push((at, began.elapsed().saturating_sub(at)));
             tokio::time::sleep(PUSH_EVERY).await;
         }
@@ -151,7 +190,13 @@ async fn push_for(backstop: &Backstop, length: Duration) -> Vec<(Duration, Durat
 
 fn described(pushes: &[(Duration, Duration)]) -> String {
     let at = |part| share(pushes, part);
-    format!("{:?} (p50), {:?} (p99), {:?} at most, of {}", at(50), at(99), at(100), pushes.len())
+    format!(
+        "{:?} (p50), {:?} (p99), {:?} at most, of {}",
+        at(50),
+        at(99),
+        at(100),
+        pushes.len()
+    )
 }
 
 /// So many of a hundred pushes took no longer than this.
@@ -162,7 +207,15 @@ fn share(pushes: &[(Duration, Duration)], part: usize) -> Duration {
 }
 
 async fn count(backstop: &Backstop, state: State) -> u64 {
-    let queues = backstop.store().queues(backstop.now()).await.expect("listed");
+    let queues = backstop
+        .store()
+        .queues(backstop.now())
+        .await
+        .expect("listed");
     let of = |queue: &backstop::core::port::QueueStatus| queue.counts.of(state);
-    queues.iter().filter(|queue| queue.name.as_str() == "q").map(of).sum()
+    queues
+        .iter()
+        .filter(|queue| queue.name.as_str() == "q")
+        .map(of)
+        .sum()
 }

@@ -32,8 +32,17 @@ async fn check(replies: Replies) {
     for seed in Seeds::from_environment(SEQUENCES).iter() {
         let folder = tempfile::tempdir().expect("a folder");
         let stores = stores(folder.path()).await;
-        let comparison = compare(&stores, Sequence { seed, steps: STEPS, replies });
-        let compared = tokio::time::timeout(SEQUENCE_TIME_MAX, comparison).await.expect("no store hangs");
+        let comparison = compare(
+            &stores,
+            Sequence {
+                seed,
+                steps: STEPS,
+                replies,
+            },
+        );
+        let compared = tokio::time::timeout(SEQUENCE_TIME_MAX, comparison)
+            .await
+            .expect("no store hangs");
         let divergence = compared.err().map(|divergence| divergence.to_string());
         assert!(divergence.is_none(), "{}", divergence.unwrap_or_default());
     }
@@ -51,7 +60,10 @@ async fn stores(folder: &Path) -> [(&'static str, Arc<dyn Store>); 5] {
         ("SQLite", Arc::new(sqlite.expect("SQLite opens"))),
         ("PostgreSQL", Arc::new(postgres.expect("PostgreSQL opens"))),
         ("Redis", Arc::new(redis.expect("Redis opens"))),
-        ("Redis Cluster", Arc::new(cluster.expect("the cluster opens"))),
+        (
+            "Redis Cluster",
+            Arc::new(cluster.expect("the cluster opens")),
+        ),
     ];
     for (name, store) in &stores {
         let migrated = store.migrate().await;

@@ -17,6 +17,10 @@ fn whatever_goes_wrong_no_promise_is_broken() {
     for seed in 100..115 {
         let simulation = simulate(seed);
         assert!(simulation.jobs > 0);
-        assert!(simulation.violations.is_empty(), "seed {seed}: {:#?}", simulation.violations);
+        assert!(
+            simulation.violations.is_empty(),
+            "seed {seed}: {:#?}",
+            simulation.violations
+        );
     }
 }

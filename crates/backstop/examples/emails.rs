@@ -51,7 +51,9 @@ async fn welcome(task: Welcome, run: Run) -> Result<(), Fail> {
         return Err(Fail::dead(format!("`{}` is not an address", task.to)));
     }
     // The id is the same in every run of the job: a service that takes it sends once, however often we ask.
-    run.state::<Mailer>()?.send(&task.to, &run.id().to_string()).await?;
+    run.state::<Mailer>()?
+        .send(&task.to, &run.id().to_string())
+        .await?;
     Ok(())
 }
 
@@ -59,7 +61,9 @@ async fn digest(task: Digest, run: Run) -> Result<(), Fail> {
     if task.articles.is_empty() {
         return Err(Fail::snooze(Span::minutes(5)));
     }
-    run.state::<Mailer>()?.send(&task.to, &run.id().to_string()).await?;
+    run.state::<Mailer>()?
+        .send(&task.to, &run.id().to_string())
+        .await?;
     Ok(())
 }
 
@@ -69,7 +73,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for to in ["ada@example.org", "nobody", "grace@unreachable.example"] {
         backstop.push(&Welcome { to: to.to_owned() }).await?;
     }
-    let weekly = Digest { to: "ada@example.org".to_owned(), articles: vec![1, 2, 3] };
+    let weekly = Digest {
+        to: "ada@example.org".to_owned(),
+        articles: vec![1, 2, 3],
+    };
     backstop
         .draft(Digest::QUEUE)
         .task(&weekly)
@@ -79,8 +86,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
 
     let mailer = Mailer::default();
-    let settings =
-        QueueSettings { concurrency: 16, timeout: Some(Span::secs(30)), ..QueueSettings::default() };
+    let settings = QueueSettings {
+        concurrency: 16,
+        timeout: Some(Span::secs(30)),
+        ..QueueSettings::default()
+    };
     let worker = backstop
         .worker()
         .state(mailer.clone())
@@ -88,11 +98,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .handle(digest)
         .queue("emails", settings)
         .start()?;
-    println!("a dead worker's job runs again within {}", worker.recovery_bound());
+    println!(
+        "a dead worker's job runs again within {}",
+        worker.recovery_bound()
+    );
 
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     worker.stop();
     let progress = worker.stopped().await;
-    println!("{} sent, {} tried again, {} dead", progress.done, progress.retried, progress.dead);
+    println!(
+        "{} sent, {} tried again, {} dead",
+        progress.done, progress.retried, progress.dead
+    );
     Ok(())
 }

@@ -27,7 +27,10 @@ fn place_order(
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute("INSERT INTO orders (item) VALUES (?)", [item])?;
     let order = transaction.last_insert_rowid();
-    backstop.draft(ShipOrder::QUEUE).task(&ShipOrder { order }).push_in(&transaction)?;
+    backstop
+        .draft(ShipOrder::QUEUE)
+        .task(&ShipOrder { order })
+        .push_in(&transaction)?;
     if item.is_empty() {
         // Returning drops the transaction: neither the order nor its job ever existed.
         return Err("an order needs an item".into());

@@ -28,7 +28,11 @@ async fn place_order(
     let transaction = db.transaction().await?;
     let insert = "INSERT INTO example_orders (item) VALUES ($1) RETURNING id";
     let order = transaction.query_one(insert, &[&item]).await?.try_get(0)?;
-    backstop.draft(ShipOrder::QUEUE).task(&ShipOrder { order }).push_in_postgres(&transaction).await?;
+    backstop
+        .draft(ShipOrder::QUEUE)
+        .task(&ShipOrder { order })
+        .push_in_postgres(&transaction)
+        .await?;
     if item.is_empty() {
         // Returning drops the transaction: neither the order nor its job ever existed.
         return Err("an order needs an item".into());
@@ -39,12 +43,18 @@ async fn place_order(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address = std::env::args().nth(1).ok_or("which database? postgres://USER@HOST/DATABASE")?;
+    let address = std::env::args()
+        .nth(1)
+        .ok_or("which database? postgres://USER@HOST/DATABASE")?;
     let backstop = Backstop::open(&address).await?;
     let mut db = backstop::postgres::connect(&address).await?;
-    db.batch_execute("CREATE TEMPORARY TABLE example_orders (id bigserial, item text NOT NULL)").await?;
+    db.batch_execute("CREATE TEMPORARY TABLE example_orders (id bigserial, item text NOT NULL)")
+        .await?;
 
-    println!("order {}", place_order(&backstop, &mut db, "a teapot").await?);
+    println!(
+        "order {}",
+        place_order(&backstop, &mut db, "a teapot").await?
+    );
     if let Err(error) = place_order(&backstop, &mut db, "").await {
         println!("refused: {error}");
     }

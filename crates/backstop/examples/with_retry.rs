@@ -25,10 +25,17 @@ async fn detect(image: &Image, attempt: u32) -> Result<u32, Fail> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let backstop = Backstop::open("memory:").await?;
-    let policy = RetryPolicy::from_json(br#"{"kind":"exponential","base":"100ms","max_attempts":4}"#)?;
+    let policy =
+        RetryPolicy::from_json(br#"{"kind":"exponential","base":"100ms","max_attempts":4}"#)?;
     for camera in ["front", "cellar", "roof"] {
-        let image = Image { camera, file: "2026-01-01.jpg" };
-        let operation = backstop.with_retry("detection_queue", &image).kind("Detect").policy(policy.clone());
+        let image = Image {
+            camera,
+            file: "2026-01-01.jpg",
+        };
+        let operation = backstop
+            .with_retry("detection_queue", &image)
+            .kind("Detect")
+            .policy(policy.clone());
         let retried = operation.run(|attempt| detect(&image, attempt)).await?;
         match retried.outcome {
             Ok(persons) => println!("{camera}: {persons} persons, attempt {}", retried.attempts),

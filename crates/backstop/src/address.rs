@@ -96,7 +96,11 @@ impl Address {
     pub fn with_parameter(&self, name: &str, value: &str) -> Self {
         let (head, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
         let is_other = |part: &&str| !part.is_empty() && part.split('=').next() != Some(name);
-        let mut parts: Vec<String> = query.split('&').filter(is_other).map(str::to_owned).collect();
+        let mut parts: Vec<String> = query
+            .split('&')
+            .filter(is_other)
+            .map(str::to_owned)
+            .collect();
         parts.push(format!("{name}={value}"));
         Self(format!("{head}?{}", parts.join("&")))
     }
@@ -151,7 +155,11 @@ pub fn redacted(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else {
         // `postgres:ada:secret@host` and `host=… password=…` are no addresses, and carry passwords all the same.
         let may_be_secret = address.contains(['@', '=', ' ']);
-        return if may_be_secret { HIDDEN.to_owned() } else { address.to_owned() };
+        return if may_be_secret {
+            HIDDEN.to_owned()
+        } else {
+            address.to_owned()
+        };
     };
     let (head, query) = rest.split_once('?').unwrap_or((rest, ""));
     let place = match head.rsplit_once('@') {
@@ -160,7 +168,11 @@ pub fn redacted(address: &str) -> String {
         None if query.contains('@') => return format!("{scheme}://{HIDDEN}"),
         None => head.to_owned(),
     };
-    let shown: Vec<String> = query.split('&').filter(|part| !part.is_empty()).map(parameter).collect();
+    let shown: Vec<String> = query
+        .split('&')
+        .filter(|part| !part.is_empty())
+        .map(parameter)
+        .collect();
     let mark = if shown.is_empty() { "" } else { "?" };
     format!("{scheme}://{place}{mark}{}", shown.join("&"))
 }
@@ -178,7 +190,9 @@ pub(crate) fn without_addresses(text: &str) -> String {
     let cut = |line: &str| match line.find("://") {
         None => line.to_owned(),
         Some(at) => {
-            let word = line[..at].rfind([' ', '"', '\'', '`', '=']).map_or(0, |before| before + 1);
+            let word = line[..at]
+                .rfind([' ', '"', '\'', '`', '='])
+                .map_or(0, |before| before + 1);
             format!("{}{HIDDEN}", &line[..word])
         }
     };

@@ -106,7 +106,11 @@ impl Backstop {
     /// # }
     /// ```
     pub fn audit(&self, who: &str) -> Audit {
-        Audit { backstop: self.clone(), who: who.into(), reason: None }
+        Audit {
+            backstop: self.clone(),
+            who: who.into(),
+            reason: None,
+        }
     }
 }
 
@@ -119,7 +123,10 @@ impl Audit {
     /// In the name of somebody else.
     #[must_use]
     pub fn by(self, who: &str) -> Self {
-        Self { who: who.into(), ..self }
+        Self {
+            who: who.into(),
+            ..self
+        }
     }
 
     /// For this reason, if there is one: every change from here on says so.
@@ -139,14 +146,22 @@ impl Audit {
     /// ```
     #[must_use]
     pub fn because(self, reason: impl Into<Option<Reason>>) -> Self {
-        let shown = reason.into().map(|reason| self.backstop.redaction().text(reason.as_str()).into());
-        Self { reason: shown, ..self }
+        let shown = reason
+            .into()
+            .map(|reason| self.backstop.redaction().text(reason.as_str()).into());
+        Self {
+            reason: shown,
+            ..self
+        }
     }
 
     /// For a reason that was given before, and written down somewhere else since.
     #[must_use]
     pub fn because_of(self, kept: Option<&str>) -> Self {
-        Self { reason: kept.map(Into::into), ..self }
+        Self {
+            reason: kept.map(Into::into),
+            ..self
+        }
     }
 
     /// The reason for which it is written, with secrets hidden.
@@ -173,9 +188,20 @@ impl Audit {
         let mut fitting = part.entries.into_iter().filter(|(_, entry)| fits(entry));
         let found: Vec<(String, AuditEntry)> = fitting.by_ref().take(limit).collect();
         let has_more = fitting.next().is_some();
-        let next = if has_more { found.last().map(|(name, _)| name.clone()) } else { part.next };
-        let entries = found.into_iter().map(|(_, entry)| self.shown(entry)).collect();
-        Ok(AuditPage { entries, is_cut: !has_more && next.is_some(), next })
+        let next = if has_more {
+            found.last().map(|(name, _)| name.clone())
+        } else {
+            part.next
+        };
+        let entries = found
+            .into_iter()
+            .map(|(_, entry)| self.shown(entry))
+            .collect();
+        Ok(AuditPage {
+            entries,
+            is_cut: !has_more && next.is_some(),
+            next,
+        })
     }
 
     /// The same for a change that may find everything as it is to be: it answers `None` then, and leaves no entry.
@@ -223,7 +249,11 @@ impl Audit {
     async fn take_back(&self, name: &str) {
         let taken = async {
             let cells = self.backstop.store().cells(vec![name.to_owned()]).await?;
-            remove(&self.backstop, &cells.into_iter().flatten().collect::<Vec<_>>()).await
+            remove(
+                &self.backstop,
+                &cells.into_iter().flatten().collect::<Vec<_>>(),
+            )
+            .await
         };
         if let Err(error) = taken.await {
             tracing::warn!(%error, entry = name, "the entry of a change that changed nothing could not be removed");
@@ -235,7 +265,15 @@ impl Audit {
         let at = self.backstop.now();
         let (who, what) = (self.who.to_string(), what.to_owned());
         let reason = self.reason().map(str::to_owned);
-        let entry = AuditEntry { at, who, what, selection, count: None, reason, error: None };
+        let entry = AuditEntry {
+            at,
+            who,
+            what,
+            selection,
+            count: None,
+            reason,
+            error: None,
+        };
         let (name, random) = self.journal().put(at, &entry).await?;
         if random.is_multiple_of(share::TRIM_EVERY) {
             // Too many entries are no reason not to add one; a later one looks again.
@@ -248,9 +286,15 @@ impl Audit {
 
     /// Writes down what became of it. It has happened by now: where this fails, the entry stays without a count.
     pub async fn note_end(&self, noted: Noted, count: u64, error: Option<String>) {
-        let ended = AuditEntry { count: Some(count), error, ..noted.entry.clone() };
-        if let Err(error) =
-            update(&self.backstop, &noted.name, noted.entry, |entry| *entry = ended.clone()).await
+        let ended = AuditEntry {
+            count: Some(count),
+            error,
+            ..noted.entry.clone()
+        };
+        if let Err(error) = update(&self.backstop, &noted.name, noted.entry, |entry| {
+            *entry = ended.clone()
+        })
+        .await
         {
             tracing::warn!(%error, entry = noted.name, count, "the end of a change could not be noted");
         }
@@ -258,7 +302,10 @@ impl Audit {
 
     fn shown(&self, entry: AuditEntry) -> AuditEntry {
         let redaction = self.backstop.redaction();
-        AuditEntry { reason: entry.reason.map(|reason| redaction.text(&reason)), ..entry }
+        AuditEntry {
+            reason: entry.reason.map(|reason| redaction.text(&reason)),
+            ..entry
+        }
     }
 
     pub(crate) fn journal(&self) -> Journal<'_> {

@@ -65,7 +65,9 @@ impl GuardName {
     }
 
     fn of_cell(cell: &str) -> Option<Self> {
-        let name = cell.strip_prefix(BREAKER).or_else(|| cell.strip_prefix(GATE))?;
+        let name = cell
+            .strip_prefix(BREAKER)
+            .or_else(|| cell.strip_prefix(GATE))?;
         name.parse().ok()
     }
 }
@@ -81,7 +83,9 @@ impl fmt::Display for GuardName {
 
 /// Text that names neither a breaker nor a gate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no breaker: write QUEUE for a queue's breaker, or QUEUE/KIND for the gate of a kind")]
+#[error(
+    "`{0}` names no breaker: write QUEUE for a queue's breaker, or QUEUE/KIND for the gate of a kind"
+)]
 pub struct NotAGuard(String);
 
 impl FromStr for GuardName {
@@ -189,7 +193,10 @@ impl Breakers<'_> {
         let mut found = Vec::new();
         for prefix in [BREAKER, GATE] {
             found.extend(
-                cells(self.0, prefix).await?.iter().filter_map(|cell| GuardStatus::of(cell, self.0.now())),
+                cells(self.0, prefix)
+                    .await?
+                    .iter()
+                    .filter_map(|cell| GuardStatus::of(cell, self.0.now())),
             );
         }
         Ok(found)
@@ -197,31 +204,59 @@ impl Breakers<'_> {
 
     /// Those that stand before jobs of this queue and kind.
     pub async fn before(&self, queue: &QueueName, kind: &Kind) -> Answer<Vec<GuardStatus>> {
-        let names = [GuardName::Breaker(queue.clone()), GuardName::Gate(queue.clone(), kind.clone())];
-        let cells = self.0.store().cells(names.iter().map(GuardName::cell).collect()).await?;
-        Ok(cells.iter().flatten().filter_map(|cell| GuardStatus::of(cell, self.0.now())).collect())
+        let names = [
+            GuardName::Breaker(queue.clone()),
+            GuardName::Gate(queue.clone(), kind.clone()),
+        ];
+        let cells = self
+            .0
+            .store()
+            .cells(names.iter().map(GuardName::cell).collect())
+            .await?;
+        Ok(cells
+            .iter()
+            .flatten()
+            .filter_map(|cell| GuardStatus::of(cell, self.0.now()))
+            .collect())
     }
 
     /// Whether there is such a breaker or gate, and it keeps jobs from running.
     pub(crate) async fn is_shut(&self, name: &GuardName) -> Answer<bool> {
         let cells = self.0.store().cells(vec![name.cell()]).await?;
         let status = |cell: &Cell| GuardStatus::of(cell, self.0.now());
-        Ok(cells.iter().flatten().filter_map(status).any(|guard| guard.is_shut()))
+        Ok(cells
+            .iter()
+            .flatten()
+            .filter_map(status)
+            .any(|guard| guard.is_shut()))
     }
 
     /// Closes a breaker or reopens a gate, and forgets what made it open; whether there is such a one.
     pub async fn reset(&self, name: &GuardName, why: &str) -> Answer<bool> {
-        if self.0.store().cells(vec![name.cell()]).await?.pop().flatten().is_none() {
+        if self
+            .0
+            .store()
+            .cells(vec![name.cell()])
+            .await?
+            .pop()
+            .flatten()
+            .is_none()
+        {
             return Ok(false);
         }
         let now = self.0.now();
         match name {
             GuardName::Breaker(_) => {
-                update(self.0, &name.cell(), usual_breaker(), |breaker| breaker.state.reset(why, now))
-                    .await?;
+                update(self.0, &name.cell(), usual_breaker(), |breaker| {
+                    breaker.state.reset(why, now)
+                })
+                .await?;
             }
             GuardName::Gate(..) => {
-                update(self.0, &name.cell(), usual_gate(), |gate| gate.state.reset(why, now)).await?;
+                update(self.0, &name.cell(), usual_gate(), |gate| {
+                    gate.state.reset(why, now)
+                })
+                .await?;
             }
         }
         Ok(true)
@@ -232,11 +267,16 @@ impl Breakers<'_> {
         let now = self.0.now();
         match name {
             GuardName::Breaker(_) => {
-                update(self.0, &name.cell(), usual_breaker(), |breaker| breaker.state.force_open(why, now))
-                    .await?;
+                update(self.0, &name.cell(), usual_breaker(), |breaker| {
+                    breaker.state.force_open(why, now)
+                })
+                .await?;
             }
             GuardName::Gate(..) => {
-                update(self.0, &name.cell(), usual_gate(), |gate| gate.state.shut_by_hand(why, now)).await?;
+                update(self.0, &name.cell(), usual_gate(), |gate| {
+                    gate.state.shut_by_hand(why, now)
+                })
+                .await?;
             }
         }
         Ok(())
@@ -244,11 +284,17 @@ impl Breakers<'_> {
 }
 
 fn usual_breaker() -> SharedBreaker {
-    SharedBreaker { settings: BreakerSettings::default(), state: Breaker::default() }
+    SharedBreaker {
+        settings: BreakerSettings::default(),
+        state: Breaker::default(),
+    }
 }
 
 fn usual_gate() -> SharedGate {
-    SharedGate { settings: GateSettings::default(), state: Gate::default() }
+    SharedGate {
+        settings: GateSettings::default(),
+        state: Gate::default(),
+    }
 }
 
 /// The gate of a cell.

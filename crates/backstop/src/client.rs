@@ -29,8 +29,12 @@ use tracing::Instrument;
 /// How long a call of the store may take.
 const STORE_DEADLINE: Span = Span::secs(10);
 /// Waits between tries of a push that the store did not answer. Pushing again is harmless: the id is the same.
-const PUSH_WAITS: [Duration; 4] =
-    [Duration::from_millis(50), Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(3)];
+const PUSH_WAITS: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
 
 /// An open store, to push to and to work from. Cheap to clone.
 #[derive(Clone)]
@@ -84,7 +88,10 @@ impl Backstop {
 
     /// As [`Backstop::open`], with a durability other than full, or other options.
     pub async fn open_with(url: &str, options: impl Into<StoreOptions>) -> Result<Self, OpenError> {
-        Self::connect(url, options).await?.brought_up_to_date().await
+        Self::connect(url, options)
+            .await?
+            .brought_up_to_date()
+            .await
     }
 
     /// As [`Backstop::open_with`], if there is a store at `url`; `None`, and nothing written, if there is none yet. A file of SQLite
@@ -113,7 +120,12 @@ impl Backstop {
         let store = Guarded::new(store, STORE_DEADLINE, seat);
         let clock: Arc<dyn Clock> = Arc::new(StoreClock::set_to(store.time().await?));
         let (store, random): (Arc<dyn Store>, _) = (Arc::new(store), Random::from_system());
-        let spill = Spill::on(SpillSettings::of(&address), store.clone(), clock.clone(), random.clone());
+        let spill = Spill::on(
+            SpillSettings::of(&address),
+            store.clone(),
+            clock.clone(),
+            random.clone(),
+        );
         Ok(Self {
             store,
             clock,
@@ -142,7 +154,12 @@ impl Backstop {
     /// On a store, a clock and a source of randomness of your own.
     pub fn on(store: Arc<dyn Store>, clock: Arc<dyn Clock>, random: Random) -> Self {
         let store: Arc<dyn Store> = Arc::new(Guarded::new(store, STORE_DEADLINE, Seat::Callers));
-        let spill = Spill::on(SpillSettings::usual(), store.clone(), clock.clone(), random.clone());
+        let spill = Spill::on(
+            SpillSettings::usual(),
+            store.clone(),
+            clock.clone(),
+            random.clone(),
+        );
         Self {
             store,
             clock,
@@ -195,7 +212,11 @@ impl Backstop {
 
     async fn enqueue_surely(&self, jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
         for wait in PUSH_WAITS {
-            match self.store.enqueue(jobs.clone(), self.current_time().await).await {
+            match self
+                .store
+                .enqueue(jobs.clone(), self.current_time().await)
+                .await
+            {
                 Err(error) if error.is_transient() => {
                     tracing::warn!(%error, "push not answered; trying again in {wait:?}");
                     tokio::time::sleep(wait).await;
@@ -231,7 +252,12 @@ impl Backstop {
 
     /// A job of a queue: on Redis others may have one of the same id.
     pub async fn job_in(&self, queue: &QueueName, id: JobId) -> Answer<Option<Job>> {
-        Ok(self.store.find(queue.clone(), vec![id], self.current_time().await).await?.pop().flatten())
+        Ok(self
+            .store
+            .find(queue.clone(), vec![id], self.current_time().await)
+            .await?
+            .pop()
+            .flatten())
     }
 
     /// A page of jobs. A store may answer short, even with nothing, and say where to go on: that is done up to `looks_max` times in
@@ -260,7 +286,11 @@ impl Backstop {
                 break;
             }
         }
-        Ok(Page { jobs, damaged, next: cursor })
+        Ok(Page {
+            jobs,
+            damaged,
+            next: cursor,
+        })
     }
 
     /// A worker to be set up.
@@ -314,17 +344,28 @@ impl Backstop {
     /// With other names of secret fields than the usual ones: their values are hidden in logs and views.
     #[must_use]
     pub fn redacting(self, redaction: Redaction) -> Self {
-        Self { redaction: Arc::new(RwLock::new(Arc::new(redaction))), ..self }
+        Self {
+            redaction: Arc::new(RwLock::new(Arc::new(redaction))),
+            ..self
+        }
     }
 
     /// From now on with these names of secret fields, here and in every clone of this one.
     pub fn redact_by(&self, redaction: Redaction) {
-        *self.redaction.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redaction);
+        *self
+            .redaction
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(redaction);
     }
 
     pub(crate) fn redaction(&self) -> Arc<Redaction> {
         // One value, always whole.
-        Arc::clone(&self.redaction.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(
+            &self
+                .redaction
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     pub(crate) fn with_spill(self, spill: Spill) -> Self {
@@ -342,7 +383,10 @@ impl Backstop {
     /// Follows the store's clock, if it has moved.
     pub(crate) async fn follow_clock(&self) -> Answer<()> {
         if let Some(off) = self.clock.follow(self.store.time().await?) {
-            tracing::warn!(off_us = off, "the store's clock has moved; this process follows it");
+            tracing::warn!(
+                off_us = off,
+                "the store's clock has moved; this process follows it"
+            );
         }
         self.comparison.note();
         Ok(())
@@ -375,7 +419,9 @@ impl Backstop {
 
 impl fmt::Debug for Backstop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backstop").field("clock", &self.clock).finish_non_exhaustive()
+        f.debug_struct("Backstop")
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
     }
 }
 
@@ -386,7 +432,9 @@ fn batches(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
     for job in jobs {
         bytes += job.payload.len();
         match batches.last_mut() {
-            Some(batch) if batch.len() < ENQUEUE_JOBS_MAX && bytes <= ENQUEUE_BYTES_MAX => batch.push(job),
+            Some(batch) if batch.len() < ENQUEUE_JOBS_MAX && bytes <= ENQUEUE_BYTES_MAX => {
+                batch.push(job)
+            }
             _ => {
                 bytes = job.payload.len();
                 batches.push(vec![job]);
@@ -406,7 +454,12 @@ mod tests {
         let payload = Payload::stored(vec![b'1'; bytes]);
         (0..count)
             .map(|n| {
-                NewJob::new(JobId::named(&n.to_string()), queue.clone(), Kind::default(), payload.clone())
+                NewJob::new(
+                    JobId::named(&n.to_string()),
+                    queue.clone(),
+                    Kind::default(),
+                    payload.clone(),
+                )
             })
             .collect()
     }

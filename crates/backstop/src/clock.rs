@@ -48,7 +48,11 @@ impl Leaps {
     pub(crate) fn forward(&self, within: Duration) -> Span {
         let moves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = moves.iter().filter(|(at, _)| at.elapsed() <= within);
-        Span::micros(recent.fold(0_i64, |sum, (_, micros)| sum.saturating_add(*micros)).max(0))
+        Span::micros(
+            recent
+                .fold(0_i64, |sum, (_, micros)| sum.saturating_add(*micros))
+                .max(0),
+        )
     }
 }
 
@@ -73,7 +77,10 @@ pub(crate) struct ClockComparison {
 impl ClockComparison {
     /// It was compared just now.
     pub(crate) fn made() -> Self {
-        Self { last: Mutex::new(moment()), turn: tokio::sync::Mutex::default() }
+        Self {
+            last: Mutex::new(moment()),
+            turn: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Whether the last comparison is too old. Measured by both clocks of the machine: the monotonic one stands still
@@ -113,12 +120,18 @@ impl StoreClock {
 
 impl Clock for StoreClock {
     fn now(&self) -> Time {
-        Time::from_micros(self.base.load(Ordering::Relaxed).saturating_add(self.elapsed_micros()))
+        Time::from_micros(
+            self.base
+                .load(Ordering::Relaxed)
+                .saturating_add(self.elapsed_micros()),
+        )
     }
 
     /// A machine that slept, or a wall clock that was set right, must not leave this process behind for ever.
     fn follow(&self, store_time: Time) -> Option<i64> {
-        let off = store_time.as_micros().saturating_sub(self.now().as_micros());
+        let off = store_time
+            .as_micros()
+            .saturating_sub(self.now().as_micros());
         if off.abs() < FOLLOW_FROM_MICROS {
             return None;
         }
@@ -167,12 +180,20 @@ mod tests {
     fn small_differences_are_noise_and_large_ones_are_followed() {
         let clock = StoreClock::set_to(Time::from_millis(1_000_000));
         assert_eq!(clock.follow(clock.now().after(Span::millis(900))), None);
-        let off = clock.follow(clock.now().after(Span::hours(8))).expect("followed");
+        let off = clock
+            .follow(clock.now().after(Span::hours(8)))
+            .expect("followed");
         assert!((off - Span::hours(8).as_micros()).abs() < 1_000_000);
         assert!(clock.now() >= Time::from_millis(1_000_000).after(Span::hours(8)));
-        assert!(clock.follow(clock.now().before(Span::hours(1))).is_some(), "back as well");
+        assert!(
+            clock.follow(clock.now().before(Span::hours(1))).is_some(),
+            "back as well"
+        );
         let leapt = clock.leapt(Duration::from_secs(30));
-        assert!((leapt.as_micros() - Span::hours(7).as_micros()).abs() < 1_000_000, "{leapt}");
+        assert!(
+            (leapt.as_micros() - Span::hours(7).as_micros()).abs() < 1_000_000,
+            "{leapt}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

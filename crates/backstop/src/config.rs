@@ -82,28 +82,42 @@ pub struct Config {
 impl Config {
     /// How the store is opened.
     pub const fn store_options(&self) -> StoreOptions {
-        StoreOptions { durability: self.durability, max_queues: self.max_queues }
+        StoreOptions {
+            durability: self.durability,
+            max_queues: self.max_queues,
+        }
     }
 
     /// The retry policy of a queue: its own, or the usual one.
     pub fn retry_of(&self, queue: &QueueName) -> RetryPolicy {
-        let own = self.queues.get(queue).map(|queue| queue.settings.retry.clone());
+        let own = self
+            .queues
+            .get(queue)
+            .map(|queue| queue.settings.retry.clone());
         own.unwrap_or_else(|| QueueSettings::usual(queue).retry)
     }
 
     /// How long leases of a queue are: by its entry, or the usual.
     pub fn lease_of(&self, queue: &QueueName) -> Span {
-        self.queues.get(queue).map_or(QueueSettings::default().lease, |queue| queue.settings.lease)
+        self.queues
+            .get(queue)
+            .map_or(QueueSettings::default().lease, |queue| queue.settings.lease)
     }
 
     /// All runs a job may have: by its own policy, its queue's, or the usual one; `None` if only its age ends it.
     pub fn max_attempts(&self, job: &Job) -> Option<u32> {
-        job.terms.retry().unwrap_or_else(|| self.retry_of(&job.queue)).max_attempts()
+        job.terms
+            .retry()
+            .unwrap_or_else(|| self.retry_of(&job.queue))
+            .max_attempts()
     }
 
     /// The dead letters of a store, on behalf of `who`, with what is said here about queues.
     pub fn dead(&self, backstop: &Backstop, who: &str) -> DeadLetters {
-        let policies = self.queues.iter().map(|(name, queue)| (name.clone(), queue.settings.retry.clone()));
+        let policies = self
+            .queues
+            .iter()
+            .map(|(name, queue)| (name.clone(), queue.settings.retry.clone()));
         backstop.dead().by(who).retrying_by(policies.collect())
     }
 }
@@ -111,11 +125,21 @@ impl Config {
 impl Config {
     /// Every handler it names, with the keys that lead to it: of queues, streams and tables.
     pub fn handlers(&self) -> Vec<([&str; 2], &HandlerConfig)> {
-        let queues = self.queues.iter().map(|(name, queue)| (["queues", name.as_str()], &queue.handler));
-        let streams = self.streams.iter().map(|(name, stream)| (["streams", name.as_str()], &stream.handler));
-        let tables = self.tables.iter().map(|(name, table)| (["tables", name.as_str()], &table.handler));
+        let queues = self
+            .queues
+            .iter()
+            .map(|(name, queue)| (["queues", name.as_str()], &queue.handler));
+        let streams = self
+            .streams
+            .iter()
+            .map(|(name, stream)| (["streams", name.as_str()], &stream.handler));
+        let tables = self
+            .tables
+            .iter()
+            .map(|(name, table)| (["tables", name.as_str()], &table.handler));
         let all = queues.chain(streams).chain(tables);
-        all.filter_map(|(keys, handler)| Some((keys, handler.as_ref()?))).collect()
+        all.filter_map(|(keys, handler)| Some((keys, handler.as_ref()?)))
+            .collect()
     }
 }
 
@@ -286,7 +310,12 @@ impl Overrides {
             problem: problem.to_string(),
         })?;
         let (listen, base) = (said(ENV_LISTEN), said(ENV_BASE));
-        Ok(Self { store: said(ENV_STORE).map(Address::new), durability, listen, base })
+        Ok(Self {
+            store: said(ENV_STORE).map(Address::new),
+            durability,
+            listen,
+            base,
+        })
     }
 }
 
@@ -316,21 +345,47 @@ fn checked(
     flags: Overrides,
 ) -> Result<Config, BadConfig> {
     let path = file.map_or(USUAL_FILE, |written| written.path);
-    let store = flags.store.or(environment.store).or(raw.store.url.map(Address::new));
-    let durability = flags.durability.or(environment.durability).or(raw.store.durability);
-    let queues = raw.queues.into_iter().map(|(name, queue)| checked_queue(path, &name, queue));
-    let streams = raw.streams.into_iter().map(|(name, stream)| checked_stream(path, &name, stream));
-    let sweeps = raw.sweeps.into_iter().map(|(name, sweep)| checked_sweep(path, name, sweep));
-    let tables = raw.tables.into_iter().map(|(name, table)| checked_table(path, name, table));
-    let schedules = raw.schedules.into_iter().map(|(name, schedule)| checked_schedule(path, &name, schedule));
+    let store = flags
+        .store
+        .or(environment.store)
+        .or(raw.store.url.map(Address::new));
+    let durability = flags
+        .durability
+        .or(environment.durability)
+        .or(raw.store.durability);
+    let queues = raw
+        .queues
+        .into_iter()
+        .map(|(name, queue)| checked_queue(path, &name, queue));
+    let streams = raw
+        .streams
+        .into_iter()
+        .map(|(name, stream)| checked_stream(path, &name, stream));
+    let sweeps = raw
+        .sweeps
+        .into_iter()
+        .map(|(name, sweep)| checked_sweep(path, name, sweep));
+    let tables = raw
+        .tables
+        .into_iter()
+        .map(|(name, table)| checked_table(path, name, table));
+    let schedules = raw
+        .schedules
+        .into_iter()
+        .map(|(name, schedule)| checked_schedule(path, &name, schedule));
     let server = checked_server(
         path,
         raw.server,
-        [(environment.listen, environment.base), (flags.listen, flags.base)],
+        [
+            (environment.listen, environment.base),
+            (flags.listen, flags.base),
+        ],
     )?;
     let store = store.unwrap_or_else(|| Address::new(USUAL_STORE));
     // Handlers, collectors and databases are addresses between quotes, wherever the file names them.
-    let words = file.map_or("", |written| written.text).split(['"', '\'', ',', ' ', '\n']);
+    let words = file
+        .map_or("", |written| written.text)
+        .split(['"', '\'', ',', ' ', '\n']);
     let redaction = raw.redact.map(Redaction::of).unwrap_or_default();
     let redaction = redaction.with_addresses(words.chain([store.as_written()]));
     Ok(Config {
@@ -356,7 +411,10 @@ fn checked_grace(path: &str, said: Option<Span>) -> Result<Span, BadConfig> {
         return Ok(grace);
     }
     let problem = format!("`grace` is {grace}; write a time from \"0s\" to \"{LEASE_MAX}\"");
-    Err(BadConfig::File { path: path.to_owned(), problem })
+    Err(BadConfig::File {
+        path: path.to_owned(),
+        problem,
+    })
 }
 
 /// The entry, then what the environment and the flags say of where the server is.
@@ -365,7 +423,10 @@ fn checked_server(
     raw: server::RawServer,
     [environment, flags]: [(Option<String>, Option<String>); 2],
 ) -> Result<ServerConfig, BadConfig> {
-    let mut config = raw.checked().map_err(|problem| BadConfig::Server { path: path.to_owned(), problem })?;
+    let mut config = raw.checked().map_err(|problem| BadConfig::Server {
+        path: path.to_owned(),
+        problem,
+    })?;
     let of_environment = |name| move |problem| BadConfig::Environment { name, problem };
     let of_flag = |name| move |problem| BadConfig::Flag { name, problem };
     if let Some(text) = environment.0 {
@@ -383,8 +444,16 @@ fn checked_server(
     Ok(config)
 }
 
-fn checked_queue(path: &str, name: &str, raw: raw::RawQueue) -> Result<(QueueName, QueueConfig), BadConfig> {
-    let bad = |problem: String| BadConfig::Queue { path: path.to_owned(), queue: name.to_owned(), problem };
+fn checked_queue(
+    path: &str,
+    name: &str,
+    raw: raw::RawQueue,
+) -> Result<(QueueName, QueueConfig), BadConfig> {
+    let bad = |problem: String| BadConfig::Queue {
+        path: path.to_owned(),
+        queue: name.to_owned(),
+        problem,
+    };
     let queue = QueueName::new(name).map_err(|error| bad(error.to_string()))?;
     let config = raw.checked().map_err(bad)?;
     check_settings(&queue, &config.settings).map_err(|error| match error {
@@ -399,19 +468,39 @@ fn checked_stream(
     name: &str,
     raw: stream::RawStream,
 ) -> Result<(StreamName, StreamConfig), BadConfig> {
-    let bad = |problem: String| BadConfig::Stream { path: path.to_owned(), stream: name.to_owned(), problem };
+    let bad = |problem: String| BadConfig::Stream {
+        path: path.to_owned(),
+        stream: name.to_owned(),
+        problem,
+    };
     let stream = StreamName::new(name).map_err(|error| bad(error.to_string()))?;
     Ok((stream, raw.checked().map_err(bad)?))
 }
 
-fn checked_sweep(path: &str, name: String, raw: sweep::RawSweep) -> Result<(String, Sweep), BadConfig> {
-    let bad = |problem: String| BadConfig::Sweep { path: path.to_owned(), sweep: name.clone(), problem };
+fn checked_sweep(
+    path: &str,
+    name: String,
+    raw: sweep::RawSweep,
+) -> Result<(String, Sweep), BadConfig> {
+    let bad = |problem: String| BadConfig::Sweep {
+        path: path.to_owned(),
+        sweep: name.clone(),
+        problem,
+    };
     let sweep = raw.checked(&name).map_err(bad)?;
     Ok((name, sweep))
 }
 
-fn checked_table(path: &str, name: String, raw: table::RawTable) -> Result<(String, TableConfig), BadConfig> {
-    let bad = |problem: String| BadConfig::Table { path: path.to_owned(), table: name.clone(), problem };
+fn checked_table(
+    path: &str,
+    name: String,
+    raw: table::RawTable,
+) -> Result<(String, TableConfig), BadConfig> {
+    let bad = |problem: String| BadConfig::Table {
+        path: path.to_owned(),
+        table: name.clone(),
+        problem,
+    };
     let table = raw.checked(&name).map_err(bad)?;
     Ok((name, table))
 }
@@ -421,8 +510,11 @@ fn checked_schedule(
     name: &str,
     raw: schedule::RawSchedule,
 ) -> Result<(ScheduleName, Schedule), BadConfig> {
-    let bad =
-        |problem: String| BadConfig::Schedule { path: path.to_owned(), schedule: name.to_owned(), problem };
+    let bad = |problem: String| BadConfig::Schedule {
+        path: path.to_owned(),
+        schedule: name.to_owned(),
+        problem,
+    };
     let schedule = ScheduleName::new(name).map_err(|error| bad(error.to_string()))?;
     Ok((schedule.clone(), raw.checked(schedule).map_err(bad)?))
 }

@@ -32,7 +32,9 @@ pub enum BadDraft {
     #[error(transparent)]
     TooFarAhead(#[from] TooFarAhead),
     /// The retry policy is code.
-    #[error("a job cannot carry a custom retry policy: it is code. Give it to the queue's settings")]
+    #[error(
+        "a job cannot carry a custom retry policy: it is code. Give it to the queue's settings"
+    )]
     CustomRetry,
     /// The store failed.
     #[error(transparent)]
@@ -98,7 +100,8 @@ impl Draft {
 
     /// With this value as payload.
     pub fn json<T: Serialize>(mut self, value: &T) -> Self {
-        let written = serde_json::to_vec(value).map_err(|error| BadPayload::NotJson(error.to_string()));
+        let written =
+            serde_json::to_vec(value).map_err(|error| BadPayload::NotJson(error.to_string()));
         self.payload = written.and_then(Payload::json);
         self
     }
@@ -181,18 +184,30 @@ impl Draft {
 
     /// The job, checked.
     pub fn build(self) -> Result<NewJob, BadDraft> {
-        let kind = self.kind.map_or_else(|| Ok(Kind::default()), |kind| Kind::new(&kind))?;
+        let kind = self
+            .kind
+            .map_or_else(|| Ok(Kind::default()), |kind| Kind::new(&kind))?;
         let payload = self.payload?;
         let key = match (self.unique_key, self.unique_by) {
             (Some(key), _) => Some(UniqueKey::new(&key)?),
             (None, Some(sameness)) => Some(sameness.key(&kind, &payload)?),
             (None, None) => None,
         };
-        let unique = key.map(|key| Unique { key, period: self.unique_for, states: self.unique_states });
-        if self.retry.as_ref().is_some_and(|policy| !policy.is_stored()) {
+        let unique = key.map(|key| Unique {
+            key,
+            period: self.unique_for,
+            states: self.unique_states,
+        });
+        if self
+            .retry
+            .as_ref()
+            .is_some_and(|policy| !policy.is_stored())
+        {
             return Err(BadDraft::CustomRetry);
         }
-        let run_at = self.run_at.or_else(|| Some(self.backstop.now().after(self.delay?)));
+        let run_at = self
+            .run_at
+            .or_else(|| Some(self.backstop.now().after(self.delay?)));
         let job = NewJob {
             id: self.id,
             queue: QueueName::new(&self.queue)?,
@@ -233,7 +248,9 @@ impl Draft {
     ) -> Result<Pushed, BadDraft> {
         let (backstop, id) = (self.backstop.clone(), self.id);
         backstop.current_time().await;
-        let results = backstop.enqueue_in_postgres(transaction, &[self.build()?]).await?;
+        let results = backstop
+            .enqueue_in_postgres(transaction, &[self.build()?])
+            .await?;
         pushed(id, &results)
     }
 }
@@ -241,5 +258,8 @@ impl Draft {
 /// What became of the one job that was pushed.
 fn pushed(id: JobId, results: &[Enqueued]) -> Result<Pushed, BadDraft> {
     let missing = || StoreError::corrupt("pushing a job", "no answer for it");
-    Ok(Pushed { id, result: results.first().copied().ok_or_else(missing)? })
+    Ok(Pushed {
+        id,
+        result: results.first().copied().ok_or_else(missing)?,
+    })
 }

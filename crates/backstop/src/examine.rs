@@ -23,9 +23,10 @@ impl Backstop {
     pub async fn examine(&self, lease: Span) -> Answer<Examination> {
         let mut examination = self.examine_store(lease).await?;
         // A store without its shape says so itself; what is in it cannot be asked.
-        if let (Ok(queues), Ok(guards)) =
-            (self.store().queues(self.now()).await, self.breakers().list().await)
-        {
+        if let (Ok(queues), Ok(guards)) = (
+            self.store().queues(self.now()).await,
+            self.breakers().list().await,
+        ) {
             examination.findings.extend(of_contents(&queues, &guards));
         }
         Ok(examination)
@@ -38,12 +39,20 @@ impl Backstop {
         for _ in 0..READINGS {
             readings.push(self.read_clock().await?);
         }
-        let best = readings.into_iter().min_by_key(|reading| reading.round_trip);
-        examination.findings.extend(best.map(|reading| judge(reading, lease)));
+        let best = readings
+            .into_iter()
+            .min_by_key(|reading| reading.round_trip);
+        examination
+            .findings
+            .extend(best.map(|reading| judge(reading, lease)));
         examination.findings.extend(self.spilled().await);
         let now = self.now();
         // A store without its shape says so itself.
-        if let Ok(expired) = self.store().expired_leases(now.before(EXPIRED_TOLD_AFTER)).await {
+        if let Ok(expired) = self
+            .store()
+            .expired_leases(now.before(EXPIRED_TOLD_AFTER))
+            .await
+        {
             examination.findings.extend(left_behind(expired, now));
         }
         Ok(examination)
@@ -65,8 +74,11 @@ impl Backstop {
         if status.records == 0 && status.set_aside.is_empty() {
             return None;
         }
-        let (directory, records, aside) =
-            (status.directory.display(), status.records, status.set_aside.len());
+        let (directory, records, aside) = (
+            status.directory.display(),
+            status.records,
+            status.set_aside.len(),
+        );
         Some(Finding {
             grade: Grade::Warning,
             what: format!(
@@ -82,8 +94,13 @@ impl Backstop {
     async fn read_clock(&self) -> Answer<Reading> {
         let (here, started) = (wall_clock(), Instant::now());
         let store = self.store().time().await?;
-        let round_trip = Span::micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX));
-        Ok(Reading { here, store, round_trip })
+        let round_trip =
+            Span::micros(i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX));
+        Ok(Reading {
+            here,
+            store,
+            round_trip,
+        })
     }
 }
 
@@ -112,14 +129,24 @@ fn left_behind(expired: ExpiredLeases, now: Time) -> Option<Finding> {
 /// Queues that are full or nearly so, and guards that keep jobs from running.
 pub fn of_contents(queues: &[QueueStatus], guards: &[GuardStatus]) -> Vec<Finding> {
     let crowded = queues.iter().flat_map(crowded);
-    crowded.chain(guards.iter().filter_map(|guard| shut(guard, queues))).collect()
+    crowded
+        .chain(guards.iter().filter_map(|guard| shut(guard, queues)))
+        .collect()
 }
 
 /// Queues that are full, or nearly so.
 fn crowded(queue: &QueueStatus) -> Vec<Finding> {
-    let (name, live, dead) = (&queue.name, queue.counts.live(), queue.counts.of(State::Dead));
+    let (name, live, dead) = (
+        &queue.name,
+        queue.counts.live(),
+        queue.counts.of(State::Dead),
+    );
     let mut findings = Vec::new();
-    if let Some(max) = queue.bounds.max_size.filter(|_| queue.bounds.is_under_pressure(live)) {
+    if let Some(max) = queue
+        .bounds
+        .max_size
+        .filter(|_| queue.bounds.is_under_pressure(live))
+    {
         findings.push(Finding {
             // What a full queue does is what it was configured to do: nothing falls short.
             grade: Grade::Warning,
@@ -157,7 +184,10 @@ pub fn keeps_back(guard: &GuardStatus, queues: &[QueueStatus]) -> bool {
 
 /// The live jobs of the queue that it stands before.
 fn live_behind(guard: &GuardStatus, queues: &[QueueStatus]) -> u64 {
-    queues.iter().find(|queue| queue.name == *guard.name.queue()).map_or(0, |queue| queue.counts.live())
+    queues
+        .iter()
+        .find(|queue| queue.name == *guard.name.queue())
+        .map_or(0, |queue| queue.counts.live())
 }
 
 /// A breaker or a gate that keeps jobs from running.
@@ -166,11 +196,18 @@ fn shut(guard: &GuardStatus, queues: &[QueueStatus]) -> Option<Finding> {
         return None;
     }
     let waiting = live_behind(guard, queues);
-    let why = guard.status.events.last().map_or_else(String::new, |event| format!(": {}", event.why));
+    let why = guard
+        .status
+        .events
+        .last()
+        .map_or_else(String::new, |event| format!(": {}", event.why));
     let what = match (&guard.name, guard.shut) {
         (GuardName::Gate(..), _) => format!("the gate of kind {} is shut{why}", guard.name),
         (GuardName::Breaker(queue), _) => {
-            format!("the breaker of queue {queue} is {}{why}", guard.status.state)
+            format!(
+                "the breaker of queue {queue} is {}{why}",
+                guard.status.state
+            )
         }
     };
     Some(Finding {
@@ -187,7 +224,9 @@ fn shut(guard: &GuardStatus, queues: &[QueueStatus]) -> Option<Finding> {
 }
 
 fn wall_clock() -> Time {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Time::from_micros(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
 }
 
@@ -212,8 +251,9 @@ fn judge(reading: Reading, lease: Span) -> Finding {
         (here.since(reading.store), "behind")
     };
     let (apart_ms, half_ms) = (apart.as_secs_f64() * 1_000.0, half.as_secs_f64() * 1_000.0);
-    let what =
-        format!("the store's clock is {apart_ms:.1} ms {side} this machine's, give or take {half_ms:.1} ms");
+    let what = format!(
+        "the store's clock is {apart_ms:.1} ms {side} this machine's, give or take {half_ms:.1} ms"
+    );
     let (grade, advice) = match apart {
         apart if apart > lease => (
             Grade::Bad,
@@ -223,11 +263,17 @@ fn judge(reading: Reading, lease: Span) -> Finding {
         ),
         apart if apart > NOTICED => (
             Grade::Warning,
-            Some("keep both machines on network time: jobs go by the store's clock, your logs by this one"),
+            Some(
+                "keep both machines on network time: jobs go by the store's clock, your logs by this one",
+            ),
         ),
         _ => (Grade::Good, None),
     };
-    Finding { grade, what, advice: advice.map(str::to_owned) }
+    Finding {
+        grade,
+        what,
+        advice: advice.map(str::to_owned),
+    }
 }
 
 #[cfg(test)]
@@ -243,15 +289,30 @@ mod tests {
     fn check(store_ms: i64, round_trip_ms: i64, grade: Grade, said: &str) {
         let here = Time::from_millis(1_000_000);
         let store = Time::from_millis(1_000_000 + store_ms);
-        let finding = judge(Reading { here, store, round_trip: Span::millis(round_trip_ms) }, Span::secs(15));
+        let finding = judge(
+            Reading {
+                here,
+                store,
+                round_trip: Span::millis(round_trip_ms),
+            },
+            Span::secs(15),
+        );
         assert_eq!(finding.grade, grade, "{finding:?}");
-        assert!(finding.what.contains(said), "{said:?} is missing in {finding:?}");
+        assert!(
+            finding.what.contains(said),
+            "{said:?} is missing in {finding:?}"
+        );
         assert_eq!(finding.advice.is_some(), grade != Grade::Good);
     }
 
     #[test]
     fn half_the_round_trip_is_taken_off() {
-        check(50, 100, Grade::Good, "0.0 ms ahead of this machine's, give or take 50.0 ms");
+        check(
+            50,
+            100,
+            Grade::Good,
+            "0.0 ms ahead of this machine's, give or take 50.0 ms",
+        );
         check(3, 2, Grade::Good, "2.0 ms ahead");
         check(-9, 2, Grade::Good, "10.0 ms behind");
     }
@@ -278,31 +339,73 @@ mod tests {
     #[tokio::test]
     async fn leases_that_expired_long_ago_and_nobody_took_over_are_a_warning() {
         let backstop = Backstop::open("memory:").await.unwrap();
-        backstop.push_jobs(["a", "b"].map(|id| job(id)).to_vec()).await.unwrap();
+        backstop
+            .push_jobs(["a", "b"].map(|id| job(id)).to_vec())
+            .await
+            .unwrap();
         let now = backstop.now();
         for (number, ended) in [(1, 90), (2, 50)] {
             let until = now.before(Span::secs(ended));
-            let wants = vec![Want { queue: "q".parse().unwrap(), max: 1 }];
-            let claim =
-                Claim { number: LeaseNumber::draw(number), worker: WorkerName::new("doomed"), until, wants };
-            backstop.store().claim(claim, until.before(Span::secs(15))).await.unwrap();
+            let wants = vec![Want {
+                queue: "q".parse().unwrap(),
+                max: 1,
+            }];
+            let claim = Claim {
+                number: LeaseNumber::draw(number),
+                worker: WorkerName::new("doomed"),
+                until,
+                wants,
+            };
+            backstop
+                .store()
+                .claim(claim, until.before(Span::secs(15)))
+                .await
+                .unwrap();
         }
         let warnings = || async {
-            let findings = backstop.examine_store(Span::secs(15)).await.unwrap().findings;
-            findings.into_iter().filter(|finding| finding.what.contains("took over")).collect::<Vec<_>>()
+            let findings = backstop
+                .examine_store(Span::secs(15))
+                .await
+                .unwrap()
+                .findings;
+            findings
+                .into_iter()
+                .filter(|finding| finding.what.contains("took over"))
+                .collect::<Vec<_>>()
         };
-        let [warning] = &warnings().await[..] else { panic!("one lease of the two") };
+        let [warning] = &warnings().await[..] else {
+            panic!("one lease of the two")
+        };
         assert_eq!(warning.grade, Grade::Warning);
-        assert!(warning.what.starts_with("1 lease expired more than 60 s ago, the first 9"), "{warning:?}");
+        assert!(
+            warning
+                .what
+                .starts_with("1 lease expired more than 60 s ago, the first 9"),
+            "{warning:?}"
+        );
         let (number, worker) = (LeaseNumber::draw(3), WorkerName::new("rescuer"));
-        let seize = Seize { number, worker, until: now.after(Span::secs(15)), max: 9, spared: Vec::new() };
-        assert_eq!(backstop.store().seize(seize, now).await.unwrap().runs.len(), 2);
+        let seize = Seize {
+            number,
+            worker,
+            until: now.after(Span::secs(15)),
+            max: 9,
+            spared: Vec::new(),
+        };
+        assert_eq!(
+            backstop.store().seize(seize, now).await.unwrap().runs.len(),
+            2
+        );
         assert_eq!(warnings().await, []);
     }
 
     fn job(id: &str) -> NewJob {
         let payload = Payload::stored(b"1".to_vec());
-        NewJob::new(JobId::named(id), "q".parse().unwrap(), Kind::default(), payload)
+        NewJob::new(
+            JobId::named(id),
+            "q".parse().unwrap(),
+            Kind::default(),
+            payload,
+        )
     }
 
     fn guard(name: &str, state: Phase) -> GuardStatus {
@@ -337,7 +440,10 @@ mod tests {
             counts,
             totals: Totals::default(),
             next_ready: None,
-            bounds: Bounds { max_size, ..Bounds::default() },
+            bounds: Bounds {
+                max_size,
+                ..Bounds::default()
+            },
         }]
     }
 
@@ -346,9 +452,16 @@ mod tests {
         let found = |live| of_contents(&queues(live, Some(10)), &[]);
         assert!(found(1).is_empty());
         for live in [10, 11] {
-            let [finding] = &found(live)[..] else { panic!("{live}") };
+            let [finding] = &found(live)[..] else {
+                panic!("{live}")
+            };
             assert_eq!(finding.grade, Grade::Warning, "{finding:?}");
-            assert!(finding.what.contains(&format!("holds {live} of at most 10")), "{finding:?}");
+            assert!(
+                finding
+                    .what
+                    .contains(&format!("holds {live} of at most 10")),
+                "{finding:?}"
+            );
         }
     }
 
@@ -364,7 +477,11 @@ mod tests {
             ] {
                 let guard = guard(name, state);
                 let (queues, guards) = (queues(live, None), [guard]);
-                assert_eq!(keeps_back(&guards[0], &queues), is_told, "{name}: {state:?}, {live} live");
+                assert_eq!(
+                    keeps_back(&guards[0], &queues),
+                    is_told,
+                    "{name}: {state:?}, {live} live"
+                );
                 assert_eq!(
                     !of_contents(&queues, &guards).is_empty(),
                     is_told,

@@ -63,9 +63,17 @@ pub enum ExecOutput {
 
 impl Exec {
     /// A program and its arguments, started without a shell.
-    pub fn new<A: Into<OsString>>(program: impl Into<OsString>, args: impl IntoIterator<Item = A>) -> Self {
+    pub fn new<A: Into<OsString>>(
+        program: impl Into<OsString>,
+        args: impl IntoIterator<Item = A>,
+    ) -> Self {
         let args = args.into_iter().map(Into::into).collect();
-        Self { program: program.into(), args, stdout: ExecOutput::default(), absence: Absence::default() }
+        Self {
+            program: program.into(),
+            args,
+            stdout: ExecOutput::default(),
+            absence: Absence::default(),
+        }
     }
 
     /// A line for the shell, `sh -c`.
@@ -123,7 +131,9 @@ impl Handler for Exec {
     async fn run(&self, run: Run) -> Ending {
         let mut child = match self.command(&run).spawn() {
             Ok(child) => child,
-            Err(error) if absent::is_the_jobs_doing(&error) => return not_run(&self.program, &error),
+            Err(error) if absent::is_the_jobs_doing(&error) => {
+                return not_run(&self.program, &error);
+            }
             Err(error) => return self.absence.ending(&run, &self.program, &error),
         };
         let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
@@ -197,20 +207,37 @@ fn ending(status: ExitStatus, tail: &Tail) -> Ending {
         (Some(0), _) => Ending::Done,
         (Some(EXIT_RELEASED), _) => Ending::Released(RELEASED_WAIT),
         (Some(code), _) => {
-            let advice = if code == EXIT_DEAD { Advice::Dead } else { Advice::Retry };
-            failed(advice, format!("Exit {code}"), format!("exited with code {code}"))
+            let advice = if code == EXIT_DEAD {
+                Advice::Dead
+            } else {
+                Advice::Retry
+            };
+            failed(
+                advice,
+                format!("Exit {code}"),
+                format!("exited with code {code}"),
+            )
         }
-        (None, Some(signal)) => {
-            failed(Advice::Retry, format!("Signal {signal}"), format!("killed by signal {signal}"))
-        }
-        (None, None) => failed(Advice::Retry, "Exit".to_owned(), format!("ended with {status}")),
+        (None, Some(signal)) => failed(
+            Advice::Retry,
+            format!("Signal {signal}"),
+            format!("killed by signal {signal}"),
+        ),
+        (None, None) => failed(
+            Advice::Retry,
+            "Exit".to_owned(),
+            format!("ended with {status}"),
+        ),
     }
 }
 
 /// What the system said about this run alone.
 fn not_run(program: &OsStr, error: &io::Error) -> Ending {
     let message = format!("{} could not be run: {error}", program.to_string_lossy());
-    Ending::failed(ErrorReport { error_type: Some("NotRun".to_owned()), ..ErrorReport::message(message) })
+    Ending::failed(ErrorReport {
+        error_type: Some("NotRun".to_owned()),
+        ..ErrorReport::message(message)
+    })
 }
 
 #[cfg(test)]

@@ -56,7 +56,13 @@ pub struct Run {
 impl Run {
     pub(crate) fn new(leased: Arc<Leased>, states: States, cancel: CancellationToken) -> Self {
         let trace = leased.terms.trace();
-        Self { leased, states, cancel, progressed: Arc::default(), trace }
+        Self {
+            leased,
+            states,
+            cancel,
+            progressed: Arc::default(),
+            trace,
+        }
     }
 
     /// At this place in a trace.
@@ -118,10 +124,16 @@ impl Run {
 
     /// What the worker was given with [`crate::WorkerBuilder::state`].
     pub fn state<T: Any + Send + Sync>(&self) -> Result<&T, Fail> {
-        let found = self.states.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
+        let found = self
+            .states
+            .0
+            .get(&TypeId::of::<T>())
+            .and_then(|value| value.downcast_ref());
         found.ok_or_else(|| {
             let name = type_name::<T>();
-            Fail::retry(format!("the worker has no state of type {name}; give it one with `.state(…)`"))
+            Fail::retry(format!(
+                "the worker has no state of type {name}; give it one with `.state(…)`"
+            ))
         })
     }
 
@@ -138,7 +150,9 @@ impl Run {
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("leased", &self.leased).finish_non_exhaustive()
+        f.debug_struct("Run")
+            .field("leased", &self.leased)
+            .finish_non_exhaustive()
     }
 }
 
@@ -154,7 +168,10 @@ impl Fail {
 
     /// Try again after this long.
     pub fn retry_after(wait: Span, error: impl fmt::Display) -> Self {
-        Self::with_advice(ErrorReport::message(error.to_string()), Advice::RetryAfter(wait))
+        Self::with_advice(
+            ErrorReport::message(error.to_string()),
+            Advice::RetryAfter(wait),
+        )
     }
 
     /// No other try can help: to the dead letters at once.
@@ -179,7 +196,12 @@ impl Fail {
 
     /// A failure with all that is known about it.
     pub fn with_advice(error: ErrorReport, advice: Advice) -> Self {
-        Self(Box::new(Ending::Failed { cause: Cause::Failed, error, advice, progressed: false }))
+        Self(Box::new(Ending::Failed {
+            cause: Cause::Failed,
+            error,
+            advice,
+            progressed: false,
+        }))
     }
 
     /// The ending it stands for.
@@ -220,7 +242,10 @@ pub(crate) struct Typed<T, F> {
 
 impl<T, F> Typed<T, F> {
     pub(crate) const fn new(function: F) -> Self {
-        Self { function, task: PhantomData }
+        Self {
+            function,
+            task: PhantomData,
+        }
     }
 }
 
@@ -247,7 +272,10 @@ where
 fn unreadable<T>(error: &serde_json::Error) -> Ending {
     let report = ErrorReport {
         error_type: Some("UnreadablePayload".to_owned()),
-        ..ErrorReport::message(format!("the payload is not a {}: {error}", type_name::<T>()))
+        ..ErrorReport::message(format!(
+            "the payload is not a {}: {error}",
+            type_name::<T>()
+        ))
     };
     Fail::with_advice(report, Advice::Dead).into_ending()
 }

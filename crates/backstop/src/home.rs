@@ -26,13 +26,14 @@ impl Home {
         match address.kind() {
             #[cfg(feature = "sqlite")]
             Some(StoreKind::Sqlite) => {
-                let file = address.sqlite_file().and_then(|file| file.canonicalize().ok());
+                let file = address
+                    .sqlite_file()
+                    .and_then(|file| file.canonicalize().ok());
                 file.map_or(Self::Unknown, Self::File)
             }
             #[cfg(feature = "postgres")]
-            Some(StoreKind::Postgres) => {
-                backstop_postgres::schema_of(address.as_written()).map_or(Self::Unknown, Self::Schema)
-            }
+            Some(StoreKind::Postgres) => backstop_postgres::schema_of(address.as_written())
+                .map_or(Self::Unknown, Self::Schema),
             _ => Self::Elsewhere,
         }
     }
@@ -44,14 +45,20 @@ impl Home {
             return Ok(());
         }
         let Self::File(ours) = self else {
-            return Err(StoreError::misuse(DOING, "the transaction is SQLite's, the store is not"));
+            return Err(StoreError::misuse(
+                DOING,
+                "the transaction is SQLite's, the store is not",
+            ));
         };
         let theirs = transaction.path().filter(|path| !path.is_empty());
         let theirs = theirs.and_then(|path| std::path::Path::new(path).canonicalize().ok());
         if theirs.as_ref() == Some(ours) {
             return Ok(());
         }
-        let cause = format!("the transaction is on another database; begin it on {}", ours.display());
+        let cause = format!(
+            "the transaction is on another database; begin it on {}",
+            ours.display()
+        );
         Err(StoreError::misuse(DOING, cause))
     }
 
@@ -62,7 +69,10 @@ impl Home {
             return Ok(backstop_postgres::SCHEMA);
         }
         let Self::Schema(schema) = self else {
-            return Err(StoreError::misuse(DOING, "the transaction is PostgreSQL's, the store is not"));
+            return Err(StoreError::misuse(
+                DOING,
+                "the transaction is PostgreSQL's, the store is not",
+            ));
         };
         Ok(schema)
     }

@@ -108,7 +108,12 @@ impl Http {
     /// The service at an `http://` or `https://` address.
     pub fn new(address: &str) -> Result<Self, BadHttp> {
         let target = Target::parse(address)?;
-        Ok(Self { target, timeout: TIMEOUT_USUAL, places: Places::default(), ca: None })
+        Ok(Self {
+            target,
+            timeout: TIMEOUT_USUAL,
+            places: Places::default(),
+            ca: None,
+        })
     }
 
     /// With so long for an answer, the connection included; 30 s unless said otherwise.
@@ -166,7 +171,11 @@ impl Http {
             (None, false) => dial::Roots::None,
         };
         let client = dial::client(names, self.places.clone(), roots)?;
-        Ok(HttpHandler { client, target: self.target.clone(), timeout: self.timeout })
+        Ok(HttpHandler {
+            client,
+            target: self.target.clone(),
+            timeout: self.timeout,
+        })
     }
 }
 
@@ -181,7 +190,11 @@ pub struct HttpHandler {
 impl fmt::Debug for HttpHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The client's own text is left out: it is not known to be free of secrets.
-        let Self { client: _, target, timeout } = self;
+        let Self {
+            client: _,
+            target,
+            timeout,
+        } = self;
         f.debug_struct("HttpHandler")
             .field("target", target)
             .field("timeout", timeout)
@@ -209,7 +222,10 @@ impl HttpHandler {
             Ok(Err(error)) => return self.unanswered(&dial::Trouble::of(error)),
             Err(_) => return self.too_slow(),
         };
-        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok());
         match classify(response.status().as_u16(), retry_after, now()) {
             // Its body is left unread: no word in it can make the work undone.
             Meaning::Done => Ending::Done,
@@ -237,7 +253,11 @@ impl HttpHandler {
 
     async fn refused(&self, response: Response, advice: Advice, deadline: Instant) -> Ending {
         let status = response.status();
-        let message = format!("{} answered {status}{}", self.target, self.elsewhere(&response));
+        let message = format!(
+            "{} answered {status}{}",
+            self.target,
+            self.elsewhere(&response)
+        );
         let body = beginning(response, deadline.min(Instant::now() + BODY_WAIT)).await;
         let error = ErrorReport {
             error_type: Some("HttpStatus".to_owned()),
@@ -245,7 +265,12 @@ impl HttpHandler {
             response_body: (!body.is_empty()).then(|| String::from_utf8_lossy(&body).into_owned()),
             ..ErrorReport::message(message)
         };
-        Ending::Failed { cause: Cause::Failed, error, advice, progressed: false }
+        Ending::Failed {
+            cause: Cause::Failed,
+            error,
+            advice,
+            progressed: false,
+        }
     }
 
     /// What there is to say about a redirect; nothing about other answers.
@@ -254,9 +279,14 @@ impl HttpHandler {
         if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
             return String::new();
         }
-        let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+        let location = response
+            .headers()
+            .get(LOCATION)
+            .and_then(|value| value.to_str().ok());
         match location.and_then(|location| self.target.join(location)) {
-            Some(elsewhere) => format!(" to {elsewhere}; redirects are not followed: configure that address"),
+            Some(elsewhere) => {
+                format!(" to {elsewhere}; redirects are not followed: configure that address")
+            }
             None => "; redirects are not followed".to_owned(),
         }
     }
@@ -270,9 +300,16 @@ impl HttpHandler {
 
     fn too_slow(&self) -> Ending {
         let message = format!("{} did not answer within {}", self.target, self.timeout);
-        let error =
-            ErrorReport { error_type: Some("HttpTimeout".to_owned()), ..ErrorReport::message(message) };
-        Ending::Failed { cause: Cause::TimedOut, error, advice: Advice::Retry, progressed: false }
+        let error = ErrorReport {
+            error_type: Some("HttpTimeout".to_owned()),
+            ..ErrorReport::message(message)
+        };
+        Ending::Failed {
+            cause: Cause::TimedOut,
+            error,
+            advice: Advice::Retry,
+            progressed: false,
+        }
     }
 }
 
@@ -280,7 +317,9 @@ impl HttpHandler {
 async fn beginning(mut response: Response, deadline: Instant) -> Vec<u8> {
     let mut body = Vec::new();
     while body.len() < BODY_BYTES_MAX {
-        let Ok(Ok(Some(chunk))) = timeout_at(deadline, response.chunk()).await else { break };
+        let Ok(Ok(Some(chunk))) = timeout_at(deadline, response.chunk()).await else {
+            break;
+        };
         let room = BODY_BYTES_MAX - body.len();
         body.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
@@ -298,7 +337,9 @@ fn header_text(text: &str) -> String {
 
 /// This machine's wall clock: a service writes a date in `Retry-After` for whoever has one.
 fn now() -> Time {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Time::from_micros(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
 }
 

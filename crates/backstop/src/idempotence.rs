@@ -116,7 +116,11 @@ impl Backstop {
     /// Takes the lock `name`, for as long as what it answers lives; `None` if somebody has it. Does not wait. In handlers of jobs
     /// use [`Backstop::try_lock_for`]: this one is held by a killed worker for up to [`LOCK_SPAN`], also against the next run of its job.
     pub async fn try_lock(&self, name: &str) -> Answer<Option<Lock>> {
-        self.acquire(name, &format!("process {} ({})", std::process::id(), self.new_id())).await
+        self.acquire(
+            name,
+            &format!("process {} ({})", std::process::id(), self.new_id()),
+        )
+        .await
     }
 
     async fn acquire(&self, name: &str, holder: &str) -> Answer<Option<Lock>> {
@@ -143,13 +147,19 @@ impl Backstop {
     async fn ask_for(&self, cell: &str, holder: &str, surely: bool) -> Answer<Asked> {
         let (_, asked) = update(self, cell, Slot::default(), |slot: &mut Slot| {
             let (leapt, now) = (self.clock().leapt(LOCK_SPAN.into()), self.now());
-            if !surely && slot.0.as_ref().is_some_and(|held| held.has_run_out(holder, now)) {
+            if !surely
+                && slot
+                    .0
+                    .as_ref()
+                    .is_some_and(|held| held.has_run_out(holder, now))
+            {
                 return Asked::HasRunOut;
             }
-            let (standing, asked) = match Held::acquire(slot.0.as_ref(), holder, LOCK_SPAN, leapt, now) {
-                Ok(held) => (held.clone(), Asked::Taken(held)),
-                Err(standing) => (standing, Asked::Refused),
-            };
+            let (standing, asked) =
+                match Held::acquire(slot.0.as_ref(), holder, LOCK_SPAN, leapt, now) {
+                    Ok(held) => (held.clone(), Asked::Taken(held)),
+                    Err(standing) => (standing, Asked::Refused),
+                };
             slot.0 = Some(standing);
             asked
         })
@@ -174,9 +184,15 @@ impl Backstop {
     /// Whether [`Backstop::mark_done`] was said of `key`, and is still remembered.
     pub async fn already_done(&self, key: &str) -> Answer<bool> {
         let now = self.current_time().await;
-        let cell = self.store().cells(vec![cell_name(DONE, key)]).await?.pop().flatten();
-        let is_done =
-            cell.and_then(|cell| crate::shared::read::<Mark>(&cell)).is_some_and(|mark| mark.until > now);
+        let cell = self
+            .store()
+            .cells(vec![cell_name(DONE, key)])
+            .await?
+            .pop()
+            .flatten();
+        let is_done = cell
+            .and_then(|cell| crate::shared::read::<Mark>(&cell))
+            .is_some_and(|mark| mark.until > now);
         if is_done {
             metrics::counter!("backstop_already_done_total").increment(1);
         }
@@ -211,9 +227,21 @@ pub struct Lock {
 impl Lock {
     fn start(backstop: &Backstop, cell: String, term: u64, asked: Instant) -> Self {
         let (lost, over) = (CancellationToken::new(), CancellationToken::new());
-        let keep = keep(backstop.clone(), cell, term, asked, lost.clone(), over.clone());
+        let keep = keep(
+            backstop.clone(),
+            cell,
+            term,
+            asked,
+            lost.clone(),
+            over.clone(),
+        );
         let keeping = backstop.locks().spawn(keep);
-        Self { term, lost, over, keeping: Some(keeping) }
+        Self {
+            term,
+            lost,
+            over,
+            keeping: Some(keeping),
+        }
     }
 
     /// Grows with every holder: a service that remembers the highest it has seen can refuse whoever comes under a lower one.
@@ -291,12 +319,19 @@ async fn keep(
 async fn extend(backstop: &Backstop, cell: &str, term: u64) -> Answer<bool> {
     // By the time of those who ask for it: a process without a worker has nobody else who follows it.
     backstop.follow_clock().await?;
-    let held = change(backstop, cell, |held| Held::extend(held, term, LOCK_SPAN, backstop.now())).await?;
+    let held = change(backstop, cell, |held| {
+        Held::extend(held, term, LOCK_SPAN, backstop.now())
+    })
+    .await?;
     Ok(held.is_some())
 }
 
 async fn release(backstop: &Backstop, cell: &str, term: u64) -> Answer<()> {
-    change(backstop, cell, |held| Held::release(held, term, backstop.now())).await.map(drop)
+    change(backstop, cell, |held| {
+        Held::release(held, term, backstop.now())
+    })
+    .await
+    .map(drop)
 }
 
 /// Writes what `decide` makes of a lock, and answers that; `None` if it is left as it was.

@@ -32,8 +32,16 @@ pub(crate) struct Part<T> {
 
 impl<'a> Journal<'a> {
     /// The list of entries whose names begin with `prefix`; so many are kept.
-    pub(crate) const fn new(backstop: &'a Backstop, prefix: &'static str, entries_max: usize) -> Self {
-        Self { backstop, prefix, entries_max }
+    pub(crate) const fn new(
+        backstop: &'a Backstop,
+        prefix: &'static str,
+        entries_max: usize,
+    ) -> Self {
+        Self {
+            backstop,
+            prefix,
+            entries_max,
+        }
     }
 
     /// Adds an entry; answers its name, under which it can be changed.
@@ -62,7 +70,9 @@ impl<'a> Journal<'a> {
     pub(crate) async fn newest<T: Shared>(&self, limit: usize) -> Answer<Vec<T>> {
         let (mut newest, mut after) = (Vec::new(), None);
         while newest.len() < limit {
-            let part = self.part(after, (limit - newest.len()).min(CELLS_MAX)).await?;
+            let part = self
+                .part(after, (limit - newest.len()).min(CELLS_MAX))
+                .await?;
             newest.extend(part.entries.into_iter().map(|(_, entry)| entry));
             after = part.next;
             if after.is_none() {
@@ -73,12 +83,25 @@ impl<'a> Journal<'a> {
     }
 
     /// The next entries behind the one of this name, or from the newest on; looks at no more than `limit`.
-    pub(crate) async fn part<T: Shared>(&self, after: Option<String>, limit: usize) -> Answer<Part<T>> {
-        let query = CellQuery { prefix: self.prefix.to_owned(), after, limit };
+    pub(crate) async fn part<T: Shared>(
+        &self,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<Part<T>> {
+        let query = CellQuery {
+            prefix: self.prefix.to_owned(),
+            after,
+            limit,
+        };
         let cells = self.backstop.store().list_cells(query).await?;
-        let next = (cells.len() >= limit).then(|| cells.last().map(|cell| cell.name.clone())).flatten();
+        let next = (cells.len() >= limit)
+            .then(|| cells.last().map(|cell| cell.name.clone()))
+            .flatten();
         let entry = |cell: &Cell| Some((cell.name.clone(), read(cell)?));
-        Ok(Part { entries: cells.iter().filter_map(entry).collect(), next })
+        Ok(Part {
+            entries: cells.iter().filter_map(entry).collect(),
+            next,
+        })
     }
 
     /// Removes the oldest entries over `keep`, a few at a time.

@@ -30,17 +30,23 @@ pub(crate) struct Known {
 
 impl Known {
     /// By the handlers of a worker; `None` stands for all kinds of a queue.
-    pub(crate) fn by<'a>(handlers: impl Iterator<Item = (&'a QueueName, Option<&'a Kind>)>) -> Self {
+    pub(crate) fn by<'a>(
+        handlers: impl Iterator<Item = (&'a QueueName, Option<&'a Kind>)>,
+    ) -> Self {
         let mut queues: BTreeMap<QueueName, Option<BTreeSet<Kind>>> = BTreeMap::new();
         for (queue, kind) in handlers {
-            let known = queues.entry(queue.clone()).or_insert_with(|| Some(BTreeSet::new()));
+            let known = queues
+                .entry(queue.clone())
+                .or_insert_with(|| Some(BTreeSet::new()));
             match (known.as_mut(), kind) {
                 (Some(kinds), Some(kind)) => drop(kinds.insert(kind.clone())),
                 _ => *known = None,
             }
         }
-        let mut queues: BTreeMap<_, _> =
-            queues.into_iter().filter_map(|(queue, kinds)| Some((queue, kinds?))).collect();
+        let mut queues: BTreeMap<_, _> = queues
+            .into_iter()
+            .filter_map(|(queue, kinds)| Some((queue, kinds?)))
+            .collect();
         if queues.values().map(BTreeSet::len).sum::<usize>() > KINDS_TOLD_MAX {
             queues.clear();
         }
@@ -53,31 +59,48 @@ impl Known {
     }
 
     fn is_stranger(&self, queue: &QueueName, kind: &Kind) -> bool {
-        self.queues.get(queue).is_some_and(|kinds| !kinds.contains(kind))
+        self.queues
+            .get(queue)
+            .is_some_and(|kinds| !kinds.contains(kind))
     }
 
     /// Whether it may be forgotten: it is old, and its worker is not among the living.
     pub(crate) fn is_over(cell: &Cell, living: &BTreeSet<String>, now: Time) -> bool {
-        let is_old = read::<Self>(cell).is_none_or(|known| known.at.is_none_or(|at| at.after(KEPT) < now));
+        let is_old =
+            read::<Self>(cell).is_none_or(|known| known.at.is_none_or(|at| at.after(KEPT) < now));
         let worker = cell.name.strip_prefix(KINDS).unwrap_or_default();
         is_old && !living.contains(worker)
     }
 }
 
 /// Says what a worker knows.
-pub(crate) async fn announce(backstop: &Backstop, worker: &WorkerName, known: &Known) -> Answer<()> {
+pub(crate) async fn announce(
+    backstop: &Backstop,
+    worker: &WorkerName,
+    known: &Known,
+) -> Answer<()> {
     if known.queues.is_empty() {
         return withdraw(backstop, worker).await;
     }
-    let said = Known { at: Some(backstop.now()), ..known.clone() };
-    update(backstop, &cell(worker), Known::default(), |standing| standing.clone_from(&said)).await?;
+    let said = Known {
+        at: Some(backstop.now()),
+        ..known.clone()
+    };
+    update(backstop, &cell(worker), Known::default(), |standing| {
+        standing.clone_from(&said)
+    })
+    .await?;
     Ok(())
 }
 
 /// Takes back what a worker said.
 pub(crate) async fn withdraw(backstop: &Backstop, worker: &WorkerName) -> Answer<()> {
     let standing = backstop.store().cells(vec![cell(worker)]).await?;
-    remove(backstop, &standing.into_iter().flatten().collect::<Vec<_>>()).await
+    remove(
+        backstop,
+        &standing.into_iter().flatten().collect::<Vec<_>>(),
+    )
+    .await
 }
 
 /// Those of `workers` who said that they have no handler for a kind.
@@ -89,7 +112,10 @@ pub(crate) async fn strangers(
 ) -> Answer<Vec<WorkerName>> {
     let mut strangers = Vec::new();
     for part in workers.chunks(backstop_core::limits::CELLS_MAX) {
-        let cells = backstop.store().cells(part.iter().map(|worker| cell(&worker.name)).collect()).await?;
+        let cells = backstop
+            .store()
+            .cells(part.iter().map(|worker| cell(&worker.name)).collect())
+            .await?;
         for (worker, cell) in part.iter().zip(cells) {
             let known = cell.as_ref().and_then(read::<Known>);
             if known.is_some_and(|known| known.is_stranger(queue, kind)) {
@@ -103,9 +129,16 @@ pub(crate) async fn strangers(
 impl Backstop {
     /// Kinds that workers have said they have handlers for, at most `max`: what can be offered to choose from, and not all there are.
     pub async fn known_kinds(&self, max: usize) -> Answer<BTreeSet<Kind>> {
-        let query = CellQuery { prefix: KINDS.to_owned(), after: None, limit: WORKERS_ASKED_MAX };
+        let query = CellQuery {
+            prefix: KINDS.to_owned(),
+            after: None,
+            limit: WORKERS_ASKED_MAX,
+        };
         let cells = self.store().list_cells(query).await?;
-        let queues = cells.iter().filter_map(read::<Known>).flat_map(|known| known.queues.into_values());
+        let queues = cells
+            .iter()
+            .filter_map(read::<Known>)
+            .flat_map(|known| known.queues.into_values());
         Ok(queues.flatten().take(max).collect())
     }
 }
@@ -133,14 +166,24 @@ mod tests {
         let known = Known::by(handlers.into_iter());
         assert!(!known.is_stranger(&mail, &send));
         assert!(known.is_stranger(&mail, &draw));
-        assert!(!known.is_stranger(&all, &draw), "it has a handler for all kinds of that queue");
-        assert!(!known.is_stranger(&queue("other"), &draw), "it does not serve that queue");
+        assert!(
+            !known.is_stranger(&all, &draw),
+            "it has a handler for all kinds of that queue"
+        );
+        assert!(
+            !known.is_stranger(&queue("other"), &draw),
+            "it does not serve that queue"
+        );
     }
 
     #[test]
     fn a_worker_with_too_many_kinds_to_tell_says_nothing() {
-        let (mail, kinds) =
-            (queue("mail"), (0..=KINDS_TOLD_MAX).map(|n| kind(&n.to_string())).collect::<Vec<_>>());
+        let (mail, kinds) = (
+            queue("mail"),
+            (0..=KINDS_TOLD_MAX)
+                .map(|n| kind(&n.to_string()))
+                .collect::<Vec<_>>(),
+        );
         let known = Known::by(kinds.iter().map(|kind| (&mail, Some(kind))));
         assert!(!known.is_stranger(&mail, &kind("unheard of")));
     }
@@ -149,11 +192,22 @@ mod tests {
     fn what_a_worker_said_is_kept_while_it_lives_and_for_a_day() {
         let now = Time::from_millis(1_000_000_000);
         let check = |said_before: Span, is_living: bool, expected| {
-            let known = Known { at: Some(now.before(said_before)), ..Known::default() };
+            let known = Known {
+                at: Some(now.before(said_before)),
+                ..Known::default()
+            };
             let value = serde_json::to_vec(&known).unwrap();
-            let cell = Cell { name: "kinds/w".to_owned(), version: 1, value };
+            let cell = Cell {
+                name: "kinds/w".to_owned(),
+                version: 1,
+                value,
+            };
             let living = BTreeSet::from_iter(is_living.then(|| "w".to_owned()));
-            assert_eq!(Known::is_over(&cell, &living, now), expected, "{said_before} {is_living}");
+            assert_eq!(
+                Known::is_over(&cell, &living, now),
+                expected,
+                "{said_before} {is_living}"
+            );
         };
         check(Span::hours(1), false, false);
         check(Span::hours(25), true, false);

@@ -100,8 +100,8 @@ pub mod workers;
 pub use address::{Address, StoreKind, redacted};
 pub use backstop_core as core;
 pub use backstop_core::{
-    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Schedule, ScheduleName, Span, State,
-    StreamKey, StreamName, Time, TraceContext,
+    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Schedule, ScheduleName, Span,
+    State, StreamKey, StreamName, Time, TraceContext,
 };
 pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};

@@ -30,13 +30,19 @@ pub struct StoreOptions {
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { durability: Durability::Full, max_queues: QUEUES_MAX }
+        Self {
+            durability: Durability::Full,
+            max_queues: QUEUES_MAX,
+        }
     }
 }
 
 impl From<Durability> for StoreOptions {
     fn from(durability: Durability) -> Self {
-        Self { durability, ..Self::default() }
+        Self {
+            durability,
+            ..Self::default()
+        }
     }
 }
 
@@ -105,12 +111,15 @@ type Opened = Result<(Arc<dyn Store>, Seat), OpenError>;
 /// Opens the store behind `address`, without migrating it.
 pub(crate) fn open_store(address: &Address, options: StoreOptions) -> Opened {
     match address.kind() {
-        Some(StoreKind::Memory) => {
-            Ok((Arc::new(MemoryStore::new().with_max_queues(options.max_queues)), Seat::Callers))
-        }
+        Some(StoreKind::Memory) => Ok((
+            Arc::new(MemoryStore::new().with_max_queues(options.max_queues)),
+            Seat::Callers,
+        )),
         Some(StoreKind::Sqlite) => open_sqlite(address, options),
         Some(StoreKind::Postgres) => open_postgres(address, options),
-        Some(StoreKind::Redis) if options.durability == Durability::Relaxed => Err(OpenError::RedisDecides),
+        Some(StoreKind::Redis) if options.durability == Durability::Relaxed => {
+            Err(OpenError::RedisDecides)
+        }
         Some(StoreKind::Redis) => open_redis(address, options),
         None => Err(OpenError::UnknownStore(address.clone())),
     }
@@ -122,8 +131,13 @@ fn open_sqlite(address: &Address, options: StoreOptions) -> Opened {
         Durability::Full => backstop_sqlite::Durability::Full,
         Durability::Relaxed => backstop_sqlite::Durability::Relaxed,
     };
-    let how = backstop_sqlite::SqliteOptions { durability, ..Default::default() };
-    let file = address.sqlite_file().ok_or_else(|| OpenError::UnknownStore(address.clone()))?;
+    let how = backstop_sqlite::SqliteOptions {
+        durability,
+        ..Default::default()
+    };
+    let file = address
+        .sqlite_file()
+        .ok_or_else(|| OpenError::UnknownStore(address.clone()))?;
     let store = backstop_sqlite::SqliteStore::open(file, how)?.with_max_queues(options.max_queues);
     Ok((Arc::new(store), Seat::Callers))
 }
@@ -140,7 +154,8 @@ fn open_postgres(address: &Address, options: StoreOptions) -> Opened {
         Durability::Relaxed => backstop_postgres::Durability::Relaxed,
     };
     let seat = own_seat()?;
-    let store = seat.enter(|| backstop_postgres::PostgresStore::open(address.as_written(), durability))?;
+    let store =
+        seat.enter(|| backstop_postgres::PostgresStore::open(address.as_written(), durability))?;
     Ok((Arc::new(store.with_max_queues(options.max_queues)), seat))
 }
 
@@ -171,14 +186,30 @@ mod tests {
     use super::*;
 
     fn refusal(address: &str, durability: Durability) -> String {
-        open_store(&Address::new(address), durability.into()).err().expect(address).to_string()
+        open_store(&Address::new(address), durability.into())
+            .err()
+            .expect(address)
+            .to_string()
     }
 
     #[test]
     fn an_address_without_a_store_is_refused_without_its_password() {
-        for address in ["", "backstop.db", "sqlite:", "sqlite://", "memory:x", "mongodb://u:secret@h/db"] {
+        for address in [
+            "",
+            "backstop.db",
+            "sqlite:",
+            "sqlite://",
+            "memory:x",
+            "mongodb://u:secret@h/db",
+        ] {
             let error = refusal(address, Durability::Full);
-            for part in ["sqlite:FILE", "postgres://", "redis://", "redis+cluster://", "redis+sentinel://"] {
+            for part in [
+                "sqlite:FILE",
+                "postgres://",
+                "redis://",
+                "redis+cluster://",
+                "redis+sentinel://",
+            ] {
                 assert!(error.contains(part) && !error.contains("secret"), "{error}");
             }
         }
@@ -188,7 +219,10 @@ mod tests {
     fn redis_decides_by_itself_what_a_crash_may_lose() {
         for address in ["redis://:secret@h", "redis+cluster://h"] {
             let error = refusal(address, Durability::Relaxed);
-            assert!(error.contains("appendfsync") && !error.contains("secret"), "{error}");
+            assert!(
+                error.contains("appendfsync") && !error.contains("secret"),
+                "{error}"
+            );
         }
     }
 
@@ -196,13 +230,19 @@ mod tests {
     #[test]
     fn a_store_that_is_not_built_in_names_its_feature() {
         let error = refusal("postgres://u:secret@h", Durability::Full);
-        assert!(error.contains("without PostgreSQL") && error.contains("`postgres`"), "{error}");
+        assert!(
+            error.contains("without PostgreSQL") && error.contains("`postgres`"),
+            "{error}"
+        );
     }
 
     #[cfg(feature = "postgres")]
     #[test]
     fn a_wrong_address_is_refused_without_its_password() {
-        for address in ["postgres://u:secret@h:notaport/db", "postgres://u:secret@h/db?sslmode=secret"] {
+        for address in [
+            "postgres://u:secret@h:notaport/db",
+            "postgres://u:secret@h/db?sslmode=secret",
+        ] {
             let error = refusal(address, Durability::Full);
             assert!(!error.contains("secret"), "{error}");
         }

@@ -17,7 +17,9 @@ use backstop_core::limits::AMEND_MAX;
 use backstop_core::order::{Order, Ordered};
 use backstop_core::port::{Amendment, Answer, Gate};
 use backstop_core::redact::Redaction;
-use backstop_core::{Job, JobId, QueueName, Schedule, ScheduleName, State, StreamKey, Time, WorkerName};
+use backstop_core::{
+    Job, JobId, QueueName, Schedule, ScheduleName, State, StreamKey, Time, WorkerName,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -56,7 +58,10 @@ impl Backstop {
     /// # }
     /// ```
     pub fn changes(&self, who: &str) -> Changes {
-        Changes { backstop: self.clone(), log: self.audit(who) }
+        Changes {
+            backstop: self.clone(),
+            log: self.audit(who),
+        }
     }
 }
 
@@ -64,7 +69,10 @@ impl Changes {
     /// For this reason, if there is one: the audit says so of every change from here on.
     #[must_use]
     pub fn because(self, reason: impl Into<Option<Reason>>) -> Self {
-        Self { log: self.log.because(reason), ..self }
+        Self {
+            log: self.log.because(reason),
+            ..self
+        }
     }
 
     /// The reason for which something is changed, with secrets hidden.
@@ -75,7 +83,8 @@ impl Changes {
     /// Retries, cancels, deletes or moves jobs, in as many calls as it takes.
     pub async fn amend(&self, selection: &Selection, action: &Action) -> Answer<ChangedJobs> {
         let mut changed = ChangedJobs::default();
-        self.amend_each(std::slice::from_ref(selection), action, &mut changed).await?;
+        self.amend_each(std::slice::from_ref(selection), action, &mut changed)
+            .await?;
         Ok(changed)
     }
 
@@ -88,7 +97,10 @@ impl Changes {
         changed: &mut ChangedJobs,
     ) -> Answer<()> {
         let what = format!("job {}", word(action));
-        let noted = self.log.note(&what, each_in_short(selections, in_short)).await?;
+        let noted = self
+            .log
+            .note(&what, each_in_short(selections, in_short))
+            .await?;
         let mut done = Ok(());
         for selection in selections {
             done = self.amend_all(selection, action, changed).await;
@@ -96,7 +108,13 @@ impl Changes {
                 break;
             }
         }
-        self.log.note_end(noted, changed.count, done.as_ref().err().map(ToString::to_string)).await;
+        self.log
+            .note_end(
+                noted,
+                changed.count,
+                done.as_ref().err().map(ToString::to_string),
+            )
+            .await;
         done
     }
 
@@ -108,11 +126,24 @@ impl Changes {
         redaction: &Redaction,
         action: &Action,
     ) -> Answer<ChangedJobs> {
-        let noted =
-            self.log.note(&format!("job {}", word(action)), found_in_short(search, redaction)).await?;
+        let noted = self
+            .log
+            .note(
+                &format!("job {}", word(action)),
+                found_in_short(search, redaction),
+            )
+            .await?;
         let mut changed = ChangedJobs::default();
-        let done = self.amend_pages(search, redaction, action, &mut changed).await;
-        self.log.note_end(noted, changed.count, done.as_ref().err().map(ToString::to_string)).await;
+        let done = self
+            .amend_pages(search, redaction, action, &mut changed)
+            .await;
+        self.log
+            .note_end(
+                noted,
+                changed.count,
+                done.as_ref().err().map(ToString::to_string),
+            )
+            .await;
         done.map(|()| changed)
     }
 
@@ -125,9 +156,16 @@ impl Changes {
     ) -> Answer<()> {
         let mut cursor = None;
         loop {
-            let step = self.backstop.to_change(search, redaction, action, cursor).await?;
+            let step = self
+                .backstop
+                .to_change(search, redaction, action, cursor)
+                .await?;
             for amendment in step.amendments {
-                let amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
+                let amended = self
+                    .backstop
+                    .store()
+                    .amend(amendment, self.backstop.now())
+                    .await?;
                 changed.count += amended.applied as u64;
                 changed.refused.extend(change::refused(&amended));
             }
@@ -140,18 +178,33 @@ impl Changes {
 
     /// Removes the waiting jobs of a queue; answers how many there were.
     pub async fn clear(&self, queue: &QueueName) -> Answer<u64> {
-        let noted = self.log.note("queue clear", json!({ "queue": queue })).await?;
+        let noted = self
+            .log
+            .note("queue clear", json!({ "queue": queue }))
+            .await?;
         let mut changed = ChangedJobs::default();
         let mut done = Ok(());
         for state in WAITING {
-            let filter = Filter { queue: Some(queue.clone()), state: Some(state), ..Filter::default() };
+            let filter = Filter {
+                queue: Some(queue.clone()),
+                state: Some(state),
+                ..Filter::default()
+            };
             let selection = Selection::Matching(filter);
-            done = self.amend_all(&selection, &Action::Delete, &mut changed).await;
+            done = self
+                .amend_all(&selection, &Action::Delete, &mut changed)
+                .await;
             if done.is_err() {
                 break;
             }
         }
-        self.log.note_end(noted, changed.count, done.as_ref().err().map(ToString::to_string)).await;
+        self.log
+            .note_end(
+                noted,
+                changed.count,
+                done.as_ref().err().map(ToString::to_string),
+            )
+            .await;
         done.map(|()| changed.count)
     }
 
@@ -164,12 +217,27 @@ impl Changes {
         let mut known = BTreeSet::new();
         for selection in parts(selection) {
             let action = action.clone();
-            let mut amendment = Amendment { selection, action, only: None, cursor: None, max: AMEND_MAX };
+            let mut amendment = Amendment {
+                selection,
+                action,
+                only: None,
+                cursor: None,
+                max: AMEND_MAX,
+            };
             loop {
-                let amended = self.backstop.store().amend(amendment.clone(), self.backstop.now()).await?;
+                let amended = self
+                    .backstop
+                    .store()
+                    .amend(amendment.clone(), self.backstop.now())
+                    .await?;
                 changed.count += amended.applied as u64;
                 // An id that was named twice is told once.
-                changed.refused.extend(amended.refused.into_iter().filter(|(id, _)| known.insert(*id)));
+                changed.refused.extend(
+                    amended
+                        .refused
+                        .into_iter()
+                        .filter(|(id, _)| known.insert(*id)),
+                );
                 amendment.cursor = amended.next;
                 if amendment.cursor.is_none() {
                     break;
@@ -193,24 +261,45 @@ impl Changes {
         let change = async {
             let now = self.backstop.now();
             let queues = self.backstop.store().queues(now).await?;
-            let standing = queues.iter().find(|one| one.name == *queue).map(|one| one.gate);
+            let standing = queues
+                .iter()
+                .find(|one| one.name == *queue)
+                .map(|one| one.gate);
             if !self.single_out(queue).await? && standing.unwrap_or(Gate::Open) == gate {
                 return Ok((None, ()));
             }
-            self.backstop.store().set_gate(queue.clone(), gate, now).await?;
+            self.backstop
+                .store()
+                .set_gate(queue.clone(), gate, now)
+                .await?;
             Ok((Some(1), ()))
         };
-        self.log.around_change(what, json!({ "queue": queue }), change).await
+        self.log
+            .around_change(what, json!({ "queue": queue }), change)
+            .await
     }
 
     /// Closes a breaker, or opens a gate again; whether there is such a one.
     pub async fn reset(&self, guard: &GuardName) -> Answer<bool> {
         let change = async {
             let was_shut = self.backstop.breakers().is_shut(guard).await?;
-            let is_there = self.backstop.breakers().reset(guard, "reset by hand").await?;
-            Ok(((was_shut || !is_there).then_some(u64::from(is_there)), is_there))
+            let is_there = self
+                .backstop
+                .breakers()
+                .reset(guard, "reset by hand")
+                .await?;
+            Ok((
+                (was_shut || !is_there).then_some(u64::from(is_there)),
+                is_there,
+            ))
         };
-        self.log.around_change("breaker reset", json!({ "name": guard.to_string() }), change).await
+        self.log
+            .around_change(
+                "breaker reset",
+                json!({ "name": guard.to_string() }),
+                change,
+            )
+            .await
     }
 
     /// Opens a breaker, or shuts a gate, until it is reset.
@@ -219,7 +308,13 @@ impl Changes {
             self.backstop.breakers().open(guard, why).await?;
             Ok((1, ()))
         };
-        self.log.around("breaker open", json!({ "name": guard.to_string(), "why": why }), change).await
+        self.log
+            .around(
+                "breaker open",
+                json!({ "name": guard.to_string(), "why": why }),
+                change,
+            )
+            .await
     }
 
     /// Asks a worker to take no new jobs, to go on, or to stop; it heeds that within seconds. `None` if there is no such worker to be asked.
@@ -230,7 +325,13 @@ impl Changes {
             let is_same = given.is_some_and(|given| given.ordered == Ordered::Same);
             Ok(((!is_same).then_some(u64::from(is_done)), given))
         };
-        self.log.around_change(&format!("worker {order}"), json!({ "worker": worker.as_str() }), change).await
+        self.log
+            .around_change(
+                &format!("worker {order}"),
+                json!({ "worker": worker.as_str() }),
+                change,
+            )
+            .await
     }
 
     /// Runs a sweep, with rows looked for as if it were `at`.
@@ -239,7 +340,9 @@ impl Changes {
             let report = self.backstop.sweeper(sweep).run_at(at).await?;
             Ok((report.enqueued.len() as u64, report))
         };
-        self.log.around("sweep run", json!({ "sweep": sweep.name() }), change).await
+        self.log
+            .around("sweep run", json!({ "sweep": sweep.name() }), change)
+            .await
     }
 
     /// Stops firing a schedule; whether it was fired before.
@@ -248,7 +351,9 @@ impl Changes {
             let is_new = self.backstop.schedules().pause(name).await?;
             Ok((is_new.then_some(1), is_new))
         };
-        self.log.around_change("schedule pause", json!({ "schedule": name }), change).await
+        self.log
+            .around_change("schedule pause", json!({ "schedule": name }), change)
+            .await
     }
 
     /// Fires a paused schedule again; whether it was paused.
@@ -257,13 +362,21 @@ impl Changes {
             let was_paused = self.backstop.schedules().resume(name).await?;
             Ok((was_paused.then_some(1), was_paused))
         };
-        self.log.around_change("schedule resume", json!({ "schedule": name }), change).await
+        self.log
+            .around_change("schedule resume", json!({ "schedule": name }), change)
+            .await
     }
 
     /// Runs a schedule now, beside its instants.
     pub async fn trigger(&self, schedule: &Schedule) -> Result<Triggered, TriggerError> {
         let change = async { Ok((1, self.backstop.schedules().trigger(schedule).await?)) };
-        self.log.around("schedule trigger", json!({ "schedule": schedule.name }), change).await
+        self.log
+            .around(
+                "schedule trigger",
+                json!({ "schedule": schedule.name }),
+                change,
+            )
+            .await
     }
 
     /// Forgets a key of a stream; `None` if nobody has heard of it.
@@ -272,13 +385,17 @@ impl Changes {
             let gone = stream.forget(key).await?;
             Ok((u64::from(gone.is_some()), gone))
         };
-        self.log.around("stream forget", of_key(stream, key), change).await
+        self.log
+            .around("stream forget", of_key(stream, key), change)
+            .await
     }
 
     /// Forgets a key of a stream, and ignores its records until it is enabled.
     pub async fn disable(&self, stream: &Stream, key: &StreamKey) -> Answer<Forgotten> {
         let change = async { Ok((1, stream.disable(key).await?)) };
-        self.log.around("stream disable", of_key(stream, key), change).await
+        self.log
+            .around("stream disable", of_key(stream, key), change)
+            .await
     }
 
     /// Takes the records of a disabled key again; whether it was disabled.
@@ -287,11 +404,18 @@ impl Changes {
             let was_disabled = stream.enable(key).await?;
             Ok((was_disabled.then_some(1), was_disabled))
         };
-        self.log.around_change("stream enable", of_key(stream, key), change).await
+        self.log
+            .around_change("stream enable", of_key(stream, key), change)
+            .await
     }
 
     /// Sets a halted key going again; whether it was halted.
-    pub async fn resume_key(&self, stream: &Stream, key: &StreamKey, resume: Resume) -> Answer<bool> {
+    pub async fn resume_key(
+        &self,
+        stream: &Stream,
+        key: &StreamKey,
+        resume: Resume,
+    ) -> Answer<bool> {
         let what = match resume {
             Resume::Again => "stream resume",
             Resume::Past => "stream resume past",
@@ -300,7 +424,9 @@ impl Changes {
             let was_halted = stream.resume(key, resume).await?;
             Ok((was_halted.then_some(1), was_halted))
         };
-        self.log.around_change(what, of_key(stream, key), change).await
+        self.log
+            .around_change(what, of_key(stream, key), change)
+            .await
     }
 }
 
@@ -311,10 +437,14 @@ fn of_key(stream: &Stream, key: &StreamKey) -> Value {
 /// One call takes a limited number of ids.
 fn parts(selection: &Selection) -> Vec<Selection> {
     match selection {
-        Selection::Ids(ids) => ids.chunks(AMEND_MAX).map(|part| Selection::Ids(part.to_vec())).collect(),
-        Selection::Within(queue, ids) => {
-            ids.chunks(AMEND_MAX).map(|part| Selection::Within(queue.clone(), part.to_vec())).collect()
-        }
+        Selection::Ids(ids) => ids
+            .chunks(AMEND_MAX)
+            .map(|part| Selection::Ids(part.to_vec()))
+            .collect(),
+        Selection::Within(queue, ids) => ids
+            .chunks(AMEND_MAX)
+            .map(|part| Selection::Within(queue.clone(), part.to_vec()))
+            .collect(),
         other => vec![other.clone()],
     }
 }
@@ -322,9 +452,15 @@ fn parts(selection: &Selection) -> Vec<Selection> {
 /// These jobs, each selection of one queue: on Redis another may have a job of the same id.
 pub fn by_queue(mut jobs: Vec<Job>) -> Vec<Selection> {
     jobs.sort_by(|one, other| one.queue.cmp(&other.queue));
-    let within =
-        |part: &[Job]| Selection::Within(part[0].queue.clone(), part.iter().map(|job| job.id).collect());
-    jobs.chunk_by(|one, next| one.queue == next.queue).map(within).collect()
+    let within = |part: &[Job]| {
+        Selection::Within(
+            part[0].queue.clone(),
+            part.iter().map(|job| job.id).collect(),
+        )
+    };
+    jobs.chunk_by(|one, next| one.queue == next.queue)
+        .map(within)
+        .collect()
 }
 
 /// For the audit: what was looked for, with secrets in the text hidden.
@@ -349,14 +485,24 @@ fn in_short(selection: &Selection) -> Value {
             said
         }
         Selection::Matching(filter) => {
-            let Filter { queue, kind, state, fingerprint } = filter;
+            let Filter {
+                queue,
+                kind,
+                state,
+                fingerprint,
+            } = filter;
             let said = [
                 ("queue", queue.as_ref().map(|queue| json!(queue))),
                 ("kind", kind.as_ref().map(|kind| json!(kind))),
                 ("state", state.map(|state| json!(state))),
-                ("fingerprint", fingerprint.map(|fingerprint| json!(fingerprint))),
+                (
+                    "fingerprint",
+                    fingerprint.map(|fingerprint| json!(fingerprint)),
+                ),
             ];
-            let said = said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+            let said = said
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.to_owned(), value?)));
             json!({ "matching": Value::Object(said.collect()) })
         }
         Selection::All => json!({ "all": true }),

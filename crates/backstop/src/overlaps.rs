@@ -44,6 +44,9 @@ impl Backstop {
     }
 
     pub(crate) async fn note_overlap(&self, overlap: &Overlap) -> Answer<()> {
-        Journal::new(self, PREFIX, OVERLAPS_MAX).add(overlap.ended_at, overlap).await.map(drop)
+        Journal::new(self, PREFIX, OVERLAPS_MAX)
+            .add(overlap.ended_at, overlap)
+            .await
+            .map(drop)
     }
 }

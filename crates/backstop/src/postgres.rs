@@ -25,7 +25,9 @@ use backstop_core::port::{Answer, Enqueued};
 
 #[cfg(feature = "sqlx")]
 pub use backstop_postgres::enqueue_in_sqlx;
-pub use backstop_postgres::{EnqueueStatement, SCHEMA, connect, enqueue_in, enqueue_statement, schema_of};
+pub use backstop_postgres::{
+    EnqueueStatement, SCHEMA, connect, enqueue_in, enqueue_statement, schema_of,
+};
 /// The driver this is built with: a transaction to enqueue in must be of this version.
 pub use tokio_postgres;
 

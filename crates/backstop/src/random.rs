@@ -26,7 +26,10 @@ impl Random {
     /// Sixty-four random bits.
     pub fn bits(&self) -> u64 {
         // A panic while drawing a number leaves the generator usable: any state of it is a good state.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next_u64()
     }
 
     pub(crate) fn roll(&self) -> Roll {
@@ -44,7 +47,10 @@ impl Random {
 
     pub(crate) fn job_id(&self, now: Time) -> JobId {
         let mut random = [0; 10];
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut random);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .fill_bytes(&mut random);
         JobId::at(now, random)
     }
 }

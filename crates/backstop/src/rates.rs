@@ -51,13 +51,22 @@ impl Backstop {
     /// The rate limits of all queues that have one which a worker has heeded.
     pub async fn rates(&self) -> Answer<Vec<(QueueName, RateStatus)>> {
         let (cells, now) = (cells(self, RATES).await?, self.now());
-        let of =
-            |cell: &Cell| Some((QueueName::new(cell.name.strip_prefix(RATES)?).ok()?, status(cell, now)?));
+        let of = |cell: &Cell| {
+            Some((
+                QueueName::new(cell.name.strip_prefix(RATES)?).ok()?,
+                status(cell, now)?,
+            ))
+        };
         Ok(cells.iter().filter_map(of).collect())
     }
 
     /// Asks leave for runs.
-    pub(crate) async fn ask_leave(&self, queue: &QueueName, limit: &RateLimit, wanted: u32) -> Answer<Leave> {
+    pub(crate) async fn ask_leave(
+        &self,
+        queue: &QueueName,
+        limit: &RateLimit,
+        wanted: u32,
+    ) -> Answer<Leave> {
         let now = self.now();
         let (shared, taken) = update(self, &cell(queue), SharedRate::default(), |shared| {
             let taken = shared.bucket.take(limit, wanted, now);
@@ -68,14 +77,24 @@ impl Backstop {
             taken
         })
         .await?;
-        Ok(Leave { taken, free_in: shared.bucket.free_in(limit, now) })
+        Ok(Leave {
+            taken,
+            free_in: shared.bucket.free_in(limit, now),
+        })
     }
 
     /// Gives back leave that was not used.
-    pub(crate) async fn return_leave(&self, queue: &QueueName, limit: &RateLimit, unused: u32) -> Answer<()> {
+    pub(crate) async fn return_leave(
+        &self,
+        queue: &QueueName,
+        limit: &RateLimit,
+        unused: u32,
+    ) -> Answer<()> {
         let now = self.now();
         let give_back = |shared: &mut SharedRate| shared.bucket.give_back(limit, unused, now);
-        update(self, &cell(queue), SharedRate::default(), give_back).await.map(drop)
+        update(self, &cell(queue), SharedRate::default(), give_back)
+            .await
+            .map(drop)
     }
 }
 

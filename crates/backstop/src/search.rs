@@ -48,7 +48,9 @@ pub enum BadSearch {
     #[error("an empty text is in every payload; say what to look for, or leave it out")]
     Empty,
     /// It is too long.
-    #[error("a text to look for has at most {SEARCH_CHARS_MAX} characters; a part of it finds the same jobs")]
+    #[error(
+        "a text to look for has at most {SEARCH_CHARS_MAX} characters; a part of it finds the same jobs"
+    )]
     TooLong,
 }
 
@@ -72,7 +74,9 @@ impl SearchText {
     /// Whether a payload has it where it may be seen.
     pub fn is_in(&self, payload: &Payload, redaction: &Redaction) -> bool {
         let shown = redaction.payload(payload.as_bytes());
-        String::from_utf8_lossy(&shown).to_lowercase().contains(&self.lowered)
+        String::from_utf8_lossy(&shown)
+            .to_lowercase()
+            .contains(&self.lowered)
     }
 }
 
@@ -93,7 +97,10 @@ impl FromStr for SearchText {
         if text.chars().count() > SEARCH_CHARS_MAX {
             return Err(BadSearch::TooLong);
         }
-        Ok(Self { written: text.to_owned(), lowered: text.to_lowercase() })
+        Ok(Self {
+            written: text.to_owned(),
+            lowered: text.to_lowercase(),
+        })
     }
 }
 
@@ -114,7 +121,9 @@ impl Search {
             (Some(_), None) => Ok(Some(State::Running)),
             (Some(_), Some(state)) if state != State::Running => Err(StoreError::misuse(
                 "looking for jobs",
-                format_args!("a worker holds running jobs only, and no {state} ones; leave one of both out"),
+                format_args!(
+                    "a worker holds running jobs only, and no {state} ones; leave one of both out"
+                ),
             )),
             (_, state) => Ok(state),
         }
@@ -122,7 +131,10 @@ impl Search {
 
     /// As much of it as the store can tell.
     fn narrowed(&self) -> Answer<Filter> {
-        Ok(Filter { state: self.state()?, ..self.filter.clone() })
+        Ok(Filter {
+            state: self.state()?,
+            ..self.filter.clone()
+        })
     }
 }
 
@@ -153,8 +165,20 @@ impl Backstop {
             // A second look among millions of jobs would take longer than a page may.
             return self.jobs(&search.filter, cursor, limit, 1).await;
         }
-        let sieve = OfSearch { search, state: search.state()?, redaction };
-        sift(self, &search.narrowed()?, Order::Newest, cursor, limit, &sieve).await
+        let sieve = OfSearch {
+            search,
+            state: search.state()?,
+            redaction,
+        };
+        sift(
+            self,
+            &search.narrowed()?,
+            Order::Newest,
+            cursor,
+            limit,
+            &sieve,
+        )
+        .await
     }
 }
 
@@ -190,10 +214,18 @@ impl Sieve for OfSearch<'_> {
     const LOOK_FOR: Duration = Duration::from_millis(50);
 
     fn fits(&self, job: &Job) -> bool {
-        let is_held = |worker: &WorkerName| job.held_by.as_ref().is_some_and(|held| held.worker == *worker);
+        let is_held = |worker: &WorkerName| {
+            job.held_by
+                .as_ref()
+                .is_some_and(|held| held.worker == *worker)
+        };
         self.state.is_none_or(|state| state == job.state)
             && self.search.worker.as_ref().is_none_or(is_held)
-            && self.search.text.as_ref().is_none_or(|text| text.is_in(&job.payload, self.redaction))
+            && self
+                .search
+                .text
+                .as_ref()
+                .is_none_or(|text| text.is_in(&job.payload, self.redaction))
     }
 }
 
@@ -207,16 +239,32 @@ pub(crate) async fn sift<S: Sieve>(
     sieve: &S,
 ) -> Answer<Page> {
     let (limit, began) = (limit.clamp(1, PAGE_MAX), Instant::now());
-    let first = if sieve.lets_all_through() { limit } else { limit.min(READ_FIRST) };
+    let first = if sieve.lets_all_through() {
+        limit
+    } else {
+        limit.min(READ_FIRST)
+    };
     let (mut found, mut looked, mut size) = (Page::default(), 0, first);
     loop {
         let missing = limit - found.jobs.len();
-        let query = PageQuery { filter: filter.clone(), cursor: cursor.clone(), limit: size, order };
+        let query = PageQuery {
+            filter: filter.clone(),
+            cursor: cursor.clone(),
+            limit: size,
+            order,
+        };
         let page = backstop.store().jobs(query, backstop.now()).await?;
         let is_passed = page.jobs.last().is_some_and(|job| sieve.is_passed_at(job));
-        let (jobs, largest) = (page.jobs.len(), page.jobs.iter().map(bytes_of).max().unwrap_or_default());
+        let (jobs, largest) = (
+            page.jobs.len(),
+            page.jobs.iter().map(bytes_of).max().unwrap_or_default(),
+        );
         let fitting = sieved(page.jobs, sieve).await;
-        let last = Look { size, is_all_fitting: fitting.len() == jobs, largest };
+        let last = Look {
+            size,
+            is_all_fitting: fitting.len() == jobs,
+            largest,
+        };
         if fitting.len() > missing {
             // The store's cursor stands behind what it read: read no more than is wanted.
             size = missing;
@@ -226,13 +274,18 @@ pub(crate) async fn sift<S: Sieve>(
         found.jobs.extend(fitting);
         found.damaged.extend(page.damaged);
         cursor = page.next.filter(|_| !is_passed);
-        let is_enough = found.jobs.len() >= limit || looked >= S::LOOKS_MAX || began.elapsed() >= S::LOOK_FOR;
+        let is_enough =
+            found.jobs.len() >= limit || looked >= S::LOOKS_MAX || began.elapsed() >= S::LOOK_FOR;
         if cursor.is_none() || is_enough {
             found.next = cursor;
             return Ok(found);
         }
         let missing = limit - found.jobs.len();
-        size = if sieve.lets_all_through() { missing } else { last.next(missing) };
+        size = if sieve.lets_all_through() {
+            missing
+        } else {
+            last.next(missing)
+        };
     }
 }
 
@@ -251,8 +304,16 @@ impl Look {
     /// than are missing.
     fn next(&self, missing: usize) -> usize {
         let held = READ_BYTES_MAX / self.largest.max(1);
-        let wanted = if self.is_all_fitting { missing } else { READ_MAX };
-        self.size.saturating_mul(4).min(held).min(wanted).clamp(1, READ_MAX)
+        let wanted = if self.is_all_fitting {
+            missing
+        } else {
+            READ_MAX
+        };
+        self.size
+            .saturating_mul(4)
+            .min(held)
+            .min(wanted)
+            .clamp(1, READ_MAX)
     }
 }
 

@@ -49,8 +49,12 @@ impl Seat {
 
     /// Waits where it is called for what the store's own tasks do: no hop there and back. What the call begins, begins there.
     pub(crate) async fn wait<T>(&self, call: impl Future<Output = Answer<T>> + Send) -> Answer<T> {
-        let Self::Own(own) = self else { return call.await };
-        let Some(runtime) = &own.0 else { return call.await };
+        let Self::Own(own) = self else {
+            return call.await;
+        };
+        let Some(runtime) = &own.0 else {
+            return call.await;
+        };
         runtime.wrap(call).await
     }
 
@@ -60,8 +64,12 @@ impl Seat {
         T: Send + 'static,
         F: Future<Output = Answer<T>> + Send + 'static,
     {
-        let Self::Own(own) = self else { return call.await };
-        let Some(runtime) = &own.0 else { return call.await };
+        let Self::Own(own) = self else {
+            return call.await;
+        };
+        let Some(runtime) = &own.0 else {
+            return call.await;
+        };
         let ended = AbortOnDropHandle::new(runtime.spawn(call)).await;
         ended.unwrap_or_else(|error| Err(StoreError::unavailable(doing, error)))
     }
@@ -70,7 +78,13 @@ impl Seat {
 impl Own {
     fn start(name: &str, threads: usize) -> std::io::Result<Self> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        Ok(Self(Some(builder.worker_threads(threads).thread_name(name).enable_all().build()?)))
+        Ok(Self(Some(
+            builder
+                .worker_threads(threads)
+                .thread_name(name)
+                .enable_all()
+                .build()?,
+        )))
     }
 }
 
@@ -103,7 +117,9 @@ impl LockKeeper {
         &self,
         keep: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        let Self::OwnThread(started) = self else { return tokio::spawn(keep) };
+        let Self::OwnThread(started) = self else {
+            return tokio::spawn(keep);
+        };
         let own = started.get_or_init(|| {
             let own = Own::start("backstop-locks", 1);
             own.inspect_err(|error| {

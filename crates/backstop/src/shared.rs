@@ -30,7 +30,12 @@ pub(crate) async fn update<T: Shared, R>(
     absent: T,
     mut change: impl FnMut(&mut T) -> R,
 ) -> Answer<(T, R)> {
-    let mut standing = backstop.store().cells(vec![name.to_owned()]).await?.pop().flatten();
+    let mut standing = backstop
+        .store()
+        .cells(vec![name.to_owned()])
+        .await?
+        .pop()
+        .flatten();
     for round in 0..TRIES_MAX {
         let before = standing.as_ref().and_then(|cell| read(cell));
         let mut value = before.clone().unwrap_or_else(|| absent.clone());
@@ -38,8 +43,8 @@ pub(crate) async fn update<T: Shared, R>(
         if before.as_ref() == Some(&value) {
             return Ok((value, said));
         }
-        let written =
-            serde_json::to_vec(&value).map_err(|error| StoreError::misuse("swapping cells", error))?;
+        let written = serde_json::to_vec(&value)
+            .map_err(|error| StoreError::misuse("swapping cells", error))?;
         let swap = Swap {
             name: name.to_owned(),
             seen: standing.as_ref().map(|cell| cell.version),
@@ -50,8 +55,10 @@ pub(crate) async fn update<T: Shared, R>(
             Swapped::Applied => return Ok((value, said)),
             Swapped::Conflict(now) => standing = now,
         }
-        tokio::time::sleep(PAUSE_MAX.mul_f64(backstop.random().unit() * f64::from(round.min(10)) / 10.0))
-            .await;
+        tokio::time::sleep(
+            PAUSE_MAX.mul_f64(backstop.random().unit() * f64::from(round.min(10)) / 10.0),
+        )
+        .await;
     }
     Err(StoreError::unavailable(
         "swapping cells",

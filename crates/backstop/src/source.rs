@@ -29,7 +29,9 @@ pub enum BadSource {
     #[error("{0}: {1}")]
     Tls(String, String),
     /// One that this program was built without.
-    #[error("this program was built without {0}; switch on the feature `{1}` of the crate `backstop`")]
+    #[error(
+        "this program was built without {0}; switch on the feature `{1}` of the crate `backstop`"
+    )]
     NotBuiltIn(&'static str, &'static str),
 }
 
@@ -55,7 +57,10 @@ impl Source {
         }
         match missing {
             Some((name, feature)) => Err(BadSource::NotBuiltIn(name, feature)),
-            None => Ok(Self { address: Address::new(url), dialect }),
+            None => Ok(Self {
+                address: Address::new(url),
+                dialect,
+            }),
         }
     }
 
@@ -71,7 +76,11 @@ impl Source {
 
     /// What a driver said, with where, and without the password it may repeat.
     pub(crate) fn told(&self, cause: &str) -> String {
-        format!("{}: {}", self.address, without_password(&self.address, cause))
+        format!(
+            "{}: {}",
+            self.address,
+            without_password(&self.address, cause)
+        )
     }
 }
 
@@ -84,8 +93,14 @@ impl fmt::Debug for Source {
 /// A text without the password of an address: a driver may repeat what it was given.
 fn without_password(address: &Address, text: &str) -> String {
     let written = address.as_written();
-    let user = written.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(user, _)| user);
-    match user.and_then(|user| user.split_once(':')).map(|(_, password)| password) {
+    let user = written
+        .split_once("://")
+        .and_then(|(_, rest)| rest.rsplit_once('@'))
+        .map(|(user, _)| user);
+    match user
+        .and_then(|user| user.split_once(':'))
+        .map(|(_, password)| password)
+    {
         Some(password) if !password.is_empty() => text.replace(password, "[redacted]"),
         _ => text.to_owned(),
     }
@@ -97,11 +112,21 @@ mod tests {
 
     #[test]
     fn only_databases_are_looked_at_and_no_password_is_shown() {
-        for url in ["memory:", "redis://u:secret@h", "app.db", "", "sqlite:", "postgres:u:secret@h x"] {
+        for url in [
+            "memory:",
+            "redis://u:secret@h",
+            "app.db",
+            "",
+            "sqlite:",
+            "postgres:u:secret@h x",
+        ] {
             let refused = Source::new(url).map(|source| format!("{source:?}"));
             assert!(!format!("{refused:?}").contains("secret"), "{refused:?}");
         }
-        assert!(matches!(Source::new("redis://u:secret@h"), Err(BadSource::Unknown(_))));
+        assert!(matches!(
+            Source::new("redis://u:secret@h"),
+            Err(BadSource::Unknown(_))
+        ));
     }
 
     #[test]
@@ -109,6 +134,9 @@ mod tests {
         let address = Address::new("mysql://ada:se:cr@et@h:1/db");
         let hidden = without_password(&address, "bad url mysql://ada:se:cr@et@h:1/db");
         assert_eq!(hidden, "bad url mysql://ada:[redacted]@h:1/db");
-        assert_eq!(without_password(&Address::new("mysql://h/db"), "as it is"), "as it is");
+        assert_eq!(
+            without_password(&Address::new("mysql://h/db"), "as it is"),
+            "as it is"
+        );
     }
 }

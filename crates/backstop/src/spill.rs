@@ -109,7 +109,11 @@ pub enum SpillError {
 
 impl SpillError {
     fn disk(doing: &'static str, path: &Path, cause: io::Error) -> Self {
-        Self::Disk { doing, path: path.to_owned(), cause }
+        Self::Disk {
+            doing,
+            path: path.to_owned(),
+            cause,
+        }
     }
 }
 
@@ -162,13 +166,23 @@ impl Spill {
         let directory = settings.directory.clone();
         let segments = Mutex::new(Segments::new(settings, random.clone()));
         let turn = tokio::sync::Mutex::default();
-        Self(Arc::new(Inner { directory, segments, turn, taker: Mutex::default(), store, clock, random }))
+        Self(Arc::new(Inner {
+            directory,
+            segments,
+            turn,
+            taker: Mutex::default(),
+            store,
+            clock,
+            random,
+        }))
     }
 
     /// What waits to be taken in, of all processes. Reads every segment.
     pub async fn status(&self) -> Result<SpillStatus, SpillError> {
         let directory = self.0.directory.clone();
-        tokio::task::spawn_blocking(move || status(directory)).await.map_err(|_| SpillError::Ended)?
+        tokio::task::spawn_blocking(move || status(directory))
+            .await
+            .map_err(|_| SpillError::Ended)?
     }
 
     /// Offers what waits to the store, now: this process's dead letters and those of processes that are no more.
@@ -180,14 +194,18 @@ impl Spill {
     /// Keeps a dead letter durably until the store takes it; answers the file it is in.
     pub(crate) async fn put(&self, burial: &Burial) -> Result<PathBuf, SpillError> {
         let line = encode(burial);
-        let path = self.0.on_disk(move |segments| segments.append(&line)).await??;
+        let path = self
+            .0
+            .on_disk(move |segments| segments.append(&line))
+            .await??;
         self.0.start_taking_in(FIRST_WAIT);
         Ok(path)
     }
 
     /// Takes in what earlier processes left, if they left something.
     pub(crate) fn resume(&self) {
-        let left = segments::segments_in(&self.0.directory).is_ok_and(|segments| !segments.is_empty());
+        let left =
+            segments::segments_in(&self.0.directory).is_ok_and(|segments| !segments.is_empty());
         if left {
             self.0.start_taking_in(Span::ZERO);
         }
@@ -196,7 +214,9 @@ impl Spill {
 
 impl Inner {
     fn start_taking_in(self: &Arc<Self>, first_wait: Span) {
-        let Ok(runtime) = Handle::try_current() else { return };
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
         let mut taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner);
         // One whose runtime is gone is finished, too.
         if taker.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -240,17 +260,25 @@ fn status(directory: PathBuf) -> Result<SpillStatus, SpillError> {
     for path in segments::segments_in(&directory)? {
         let contents = match segments::read(&path) {
             // Taken in meanwhile.
-            Err(SpillError::Disk { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => continue,
+            Err(SpillError::Disk { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+                continue;
+            }
             contents => contents?,
         };
         status.segments += 1;
         status.records += contents.entries.len();
-        let died = contents.entries.iter().map(|entry| entry.burial.finished_at);
+        let died = contents
+            .entries
+            .iter()
+            .map(|entry| entry.burial.finished_at);
         status.oldest = status.oldest.into_iter().chain(died).min();
     }
     status.bytes = segments::total_bytes(&directory)?;
     status.set_aside = segments::set_aside_in(&directory)?;
-    Ok(SpillStatus { directory, ..status })
+    Ok(SpillStatus {
+        directory,
+        ..status
+    })
 }
 
 impl Backstop {
@@ -274,7 +302,9 @@ impl Backstop {
 
 impl fmt::Debug for Spill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spill").field("directory", &self.0.directory).finish_non_exhaustive()
+        f.debug_struct("Spill")
+            .field("directory", &self.0.directory)
+            .finish_non_exhaustive()
     }
 }
 

@@ -53,7 +53,11 @@ pub struct VirtualClock {
 impl VirtualClock {
     /// A clock that starts at a fixed time.
     pub fn start() -> Self {
-        Self { started: tokio::time::Instant::now(), jumped: AtomicI64::new(0), leaps: Leaps::default() }
+        Self {
+            started: tokio::time::Instant::now(),
+            jumped: AtomicI64::new(0),
+            leaps: Leaps::default(),
+        }
     }
 
     /// Sets it forward, or back, by so many microseconds.
@@ -66,7 +70,11 @@ impl VirtualClock {
 impl Clock for VirtualClock {
     fn now(&self) -> Time {
         let moved = START.after(self.started.elapsed().into());
-        Time::from_micros(moved.as_micros().saturating_add(self.jumped.load(Ordering::Relaxed)))
+        Time::from_micros(
+            moved
+                .as_micros()
+                .saturating_add(self.jumped.load(Ordering::Relaxed)),
+        )
     }
 
     fn leapt(&self, within: Duration) -> Span {
@@ -80,7 +88,10 @@ const START: Time = Time::from_millis(1_767_225_600_000);
 /// A new, empty store; the same random numbers in every run.
 pub fn start() -> Test {
     let clock = Arc::new(ManualClock::at(START));
-    let backstop =
-        Backstop::on(Arc::new(MemoryStore::new()), Arc::<ManualClock>::clone(&clock), Random::seeded(1));
+    let backstop = Backstop::on(
+        Arc::new(MemoryStore::new()),
+        Arc::<ManualClock>::clone(&clock),
+        Random::seeded(1),
+    );
     Test { backstop, clock }
 }

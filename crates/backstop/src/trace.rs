@@ -72,12 +72,18 @@ pub(crate) fn pushing(jobs: &mut [NewJob]) -> Span {
         }
     }
     // Outside any span of this process the jobs themselves may say where they are asked for.
-    if let Some(given) = jobs.first().and_then(|job| job.trace).filter(|_| Span::current().is_disabled()) {
+    if let Some(given) = jobs
+        .first()
+        .and_then(|job| job.trace)
+        .filter(|_| Span::current().is_disabled())
+    {
         adopt(&span, given);
     }
     if let Some(here) = context(&span) {
         for job in jobs {
-            let is_nearer = job.trace.is_none_or(|given| given.trace_id() == here.trace_id());
+            let is_nearer = job
+                .trace
+                .is_none_or(|given| given.trace_id() == here.trace_id());
             job.trace = if is_nearer { Some(here) } else { job.trace };
         }
     }
@@ -102,7 +108,8 @@ pub(crate) fn running(leased: &Leased, worker: &WorkerName) -> (Span, Option<Tra
         outcome = Empty,
         otel.status_code = Empty,
     );
-    if let (Some(exporter), Some(pushed)) = (EXPORTER.get().filter(|_| !span.is_disabled()), pushed) {
+    if let (Some(exporter), Some(pushed)) = (EXPORTER.get().filter(|_| !span.is_disabled()), pushed)
+    {
         exporter.link(&span, pushed);
     }
     let here = context(&span).or(pushed);

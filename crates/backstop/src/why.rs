@@ -223,8 +223,15 @@ pub enum Why {
 
 /// The answer for one job.
 pub fn why(facts: Facts<'_>) -> Why {
-    let Some(job) = facts.job else { return Why::NotFound };
-    let last_error = || job.history.failures().pop().map(|failure| failure.error.message);
+    let Some(job) = facts.job else {
+        return Why::NotFound;
+    };
+    let last_error = || {
+        job.history
+            .failures()
+            .pop()
+            .map(|failure| failure.error.message)
+    };
     let retrying = |at| Why::Retrying {
         attempt: job.attempt.saturating_add(1),
         max_attempts: facts.max_attempts,
@@ -232,12 +239,30 @@ pub fn why(facts: Facts<'_>) -> Why {
         error: last_error(),
     };
     match job.state {
-        State::Done => Why::Done { at: job.finished_at },
+        State::Done => Why::Done {
+            at: job.finished_at,
+        },
         State::Dead => {
             let (error, record) = (last_error(), facts.record.cloned());
-            ended(job, facts, Why::Dead { reason: job.reason, at: job.finished_at, error, record })
+            ended(
+                job,
+                facts,
+                Why::Dead {
+                    reason: job.reason,
+                    at: job.finished_at,
+                    error,
+                    record,
+                },
+            )
         }
-        State::Cancelled => ended(job, facts, Why::Cancelled { reason: job.reason, at: job.finished_at }),
+        State::Cancelled => ended(
+            job,
+            facts,
+            Why::Cancelled {
+                reason: job.reason,
+                at: job.finished_at,
+            },
+        ),
         State::Running => held(job, facts),
         State::Scheduled | State::Retrying | State::Ready => {
             let due = (job.state != State::Ready && job.run_at > facts.now).then_some(job.run_at);
@@ -246,9 +271,12 @@ pub fn why(facts: Facts<'_>) -> Why {
                 // First the gate that only a person opens: a job that is due tomorrow in a paused queue will not run.
                 _ if is_paused => Why::Paused { due },
                 Some(at)
-                    if at.since(facts.now) <= UNKNOWN_KIND_WAIT && unknown_kind(job, facts).is_some() =>
+                    if at.since(facts.now) <= UNKNOWN_KIND_WAIT
+                        && unknown_kind(job, facts).is_some() =>
                 {
-                    guarded(facts).or_else(|| unknown_kind(job, facts)).unwrap_or(Why::NotDue { at })
+                    guarded(facts)
+                        .or_else(|| unknown_kind(job, facts))
+                        .unwrap_or(Why::NotDue { at })
                 }
                 Some(at) if job.state == State::Retrying && at > next_probe(facts) => retrying(at),
                 _ => match (guarded(facts), due) {
@@ -272,7 +300,9 @@ fn guarded(facts: Facts<'_>) -> Option<Why> {
         (GuardName::Gate(..), shut_by) => Why::GateShut {
             gate: shut.name.to_string(),
             shut: shut_by.unwrap_or(Shut::Forced),
-            dead: facts.queue.map(|queue| (queue.counts.of(State::Dead), queue.bounds.dead_max)),
+            dead: facts
+                .queue
+                .map(|queue| (queue.counts.of(State::Dead), queue.bounds.dead_max)),
             until,
         },
         (GuardName::Breaker(_), _) => Why::BreakerOpen { until },
@@ -306,50 +336,83 @@ fn put_off(job: &Job, facts: Facts<'_>) -> Option<Why> {
         // Whatever put it off, the limit lets nothing start before.
         None => job.inserted_at <= refused_at && job.run_at <= rate.room_at.after(BACK_MIN),
     };
-    is_put_off.then_some(Why::RateLimited { until: job.run_at, limit: rate.limit })
+    is_put_off.then_some(Why::RateLimited {
+        until: job.run_at,
+        limit: rate.limit,
+    })
 }
 
 /// A job that ended, and whether it could come back.
 fn ended(job: &Job, facts: Facts<'_>, ended: Why) -> Why {
-    let twin = facts.twin.filter(|twin| twin.is_live() && twin.job != job.id);
+    let twin = facts
+        .twin
+        .filter(|twin| twin.is_live() && twin.job != job.id);
     match (twin, &job.unique_key) {
-        (Some(KeyHolder { job: twin, state: Some(state) }), Some(key)) => {
-            Why::UniqueTwin { ended: Box::new(ended), key: key.clone(), twin, state }
-        }
+        (
+            Some(KeyHolder {
+                job: twin,
+                state: Some(state),
+            }),
+            Some(key),
+        ) => Why::UniqueTwin {
+            ended: Box::new(ended),
+            key: key.clone(),
+            twin,
+            state,
+        },
         _ => ended,
     }
 }
 
 /// Workers that serve its queue.
 fn serving<'a>(job: &Job, facts: Facts<'a>) -> Vec<&'a WorkerStatus> {
-    facts.workers.iter().filter(|worker| worker.queues.contains(&job.queue)).collect()
+    facts
+        .workers
+        .iter()
+        .filter(|worker| worker.queues.contains(&job.queue))
+        .collect()
 }
 
 /// Whether all who serve its queue are strangers to its kind: each of them gives it back for a while, for the others.
 fn unknown_kind(job: &Job, facts: Facts<'_>) -> Option<Why> {
     let mut serving = serving(job, facts);
     serving.retain(|worker| !facts.quiet.contains(&worker.name));
-    let is_known = serving.is_empty() || serving.iter().any(|worker| !facts.strangers.contains(&worker.name));
-    (!is_known).then(|| Why::UnknownKind { kind: job.kind.clone(), workers: serving.len() as u64 })
+    let is_known = serving.is_empty()
+        || serving
+            .iter()
+            .any(|worker| !facts.strangers.contains(&worker.name));
+    (!is_known).then(|| Why::UnknownKind {
+        kind: job.kind.clone(),
+        workers: serving.len() as u64,
+    })
 }
 
 fn is_all_quiet(serving: &[&WorkerStatus], facts: Facts<'_>) -> bool {
-    serving.iter().all(|worker| facts.quiet.contains(&worker.name))
+    serving
+        .iter()
+        .all(|worker| facts.quiet.contains(&worker.name))
 }
 
 fn held(job: &Job, facts: Facts<'_>) -> Why {
     let now = facts.now;
     let lost = strikes(job.lost_leases, &job.history, now);
     match &job.held_by {
-        Some(claimant) if claimant.until < now => {
-            Why::Lost { worker: claimant.worker.clone(), since: claimant.until }
-        }
-        Some(Claimant { worker, since, until }) => Why::Running {
+        Some(claimant) if claimant.until < now => Why::Lost {
+            worker: claimant.worker.clone(),
+            since: claimant.until,
+        },
+        Some(Claimant {
+            worker,
+            since,
+            until,
+        }) => Why::Running {
             worker: worker.clone(),
             since: Some(*since),
             until: *until,
             strikes: lost.len() as u64,
-            silence: facts.holder_seen_at.and_then(|seen_at| silence(seen_at, *until, now)),
+            silence: facts
+                .holder_seen_at
+                .and_then(|seen_at| silence(seen_at, *until, now)),
         },
         // Settled between the reading of the job and of its claim.
         None => Why::Running {
@@ -365,7 +428,11 @@ fn held(job: &Job, facts: Facts<'_>) -> Why {
 /// Three heartbeats fit into a lease: a worker that let half of it pass without one is late.
 fn silence(seen_at: Time, until: Time, now: Time) -> Option<Silence> {
     let (lasts, left) = (now.since(seen_at), until.since(now));
-    (lasts > left).then(|| Silence { seen_at, lasts, reruns_by: until.after(takeover_bound()) })
+    (lasts > left).then(|| Silence {
+        seen_at,
+        lasts,
+        reruns_by: until.after(takeover_bound()),
+    })
 }
 
 /// The longest time from a lease's end to the next run of its job, where a worker is free for it.
@@ -379,18 +446,28 @@ fn ready(job: &Job, facts: Facts<'_>) -> Why {
         return Why::NoWorker;
     }
     if let Some(first) = serving.first().filter(|_| is_all_quiet(&serving, facts)) {
-        return Why::Quiet { workers: serving.len() as u64, first: first.name.clone() };
+        return Why::Quiet {
+            workers: serving.len() as u64,
+            first: first.name.clone(),
+        };
     }
     if let Some(unknown) = unknown_kind(job, facts) {
         return unknown;
     }
     if let Some(rate) = facts.rate.filter(|rate| rate.room_at > facts.now) {
-        return Why::RateLimited { until: rate.room_at, limit: rate.limit };
+        return Why::RateLimited {
+            until: rate.room_at,
+            limit: rate.limit,
+        };
     }
     let lost = strikes(job.lost_leases, &job.history, facts.now);
     if let Some(last) = lost.last() {
         let (strikes, last) = (lost.len() as u64, WorkerName::new(last));
-        return Why::Suspect { strikes, last, workers: serving.len() as u64 };
+        return Why::Suspect {
+            strikes,
+            last,
+            workers: serving.len() as u64,
+        };
     }
     let ready = facts.queue.map_or(0, |queue| queue.counts.of(State::Ready));
     Why::Waiting {

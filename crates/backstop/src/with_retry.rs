@@ -109,7 +109,12 @@ impl Backstop {
     /// ```
     pub fn with_retry<D: Serialize + ?Sized>(&self, queue: &str, data: &D) -> WithRetry {
         let draft = self.draft(queue).json(&data);
-        WithRetry { backstop: self.clone(), draft, policy: None, named: Named::Here }
+        WithRetry {
+            backstop: self.clone(),
+            draft,
+            policy: None,
+            named: Named::Here,
+        }
     }
 }
 
@@ -172,7 +177,11 @@ impl WithRetry {
         let now = self.backstop.now();
         let number = self.backstop.random().lease_number();
         let run = Leased {
-            lease: Lease { queue: job.queue.clone(), job: job.id, number },
+            lease: Lease {
+                queue: job.queue.clone(),
+                job: job.id,
+                number,
+            },
             kind: job.kind.clone(),
             payload: job.payload.clone(),
             priority: job.priority,
@@ -185,7 +194,14 @@ impl WithRetry {
             history: History::default(),
         };
         let policy = self.policy.unwrap_or_default();
-        Ok(Tries { backstop: self.backstop, job, run, policy, worker: burial::worker(), named: self.named })
+        Ok(Tries {
+            backstop: self.backstop,
+            job,
+            run,
+            policy,
+            worker: burial::worker(),
+            named: self.named,
+        })
     }
 }
 
@@ -226,10 +242,17 @@ impl Tries {
     /// Lets the rules decide, and remembers what a store would.
     fn judge(&mut self, ending: Ending) -> Step {
         let (now, roll) = (self.backstop.now(), self.backstop.random().roll());
-        let rules = Rules { retry: &self.policy, keep: Keep::Gone };
+        let rules = Rules {
+            retry: &self.policy,
+            keep: Keep::Gone,
+        };
         let outcome = judge(&self.run, ending, &self.worker, rules, now, roll);
         let transition = outcome.transition(now);
-        let before = if transition.anew { 0 } else { self.run.attempts_before };
+        let before = if transition.anew {
+            0
+        } else {
+            self.run.attempts_before
+        };
         self.run.attempts_before = before.saturating_add(transition.attempts);
         if let Some(history) = transition.history {
             self.run.history = history.clone();
@@ -239,13 +262,19 @@ impl Tries {
             (_, Some(reason)) => Step::Dropped(reason),
             (_, None) => {
                 self.run.run_at = transition.run_at.unwrap_or(now);
-                Step::Again { after: self.run.run_at.since(now).into() }
+                Step::Again {
+                    after: self.run.run_at.since(now).into(),
+                }
             }
         }
     }
 
     fn succeeded<T>(self, value: T) -> Retried<T> {
-        Retried { id: self.job.id, attempts: self.run.attempt(), outcome: Ok(value) }
+        Retried {
+            id: self.job.id,
+            attempts: self.run.attempt(),
+            outcome: Ok(value),
+        }
     }
 
     async fn died<T>(self, reason: Reason, at: Time) -> Retried<T> {
@@ -255,7 +284,10 @@ impl Tries {
 
     fn burial(&self, reason: Reason, at: Time) -> Burial {
         Burial {
-            job: NewJob { run_at: Some(self.run.run_at), ..self.job.clone() },
+            job: NewJob {
+                run_at: Some(self.run.run_at),
+                ..self.job.clone()
+            },
             attempts: self.run.attempts_before,
             lost_leases: 0,
             requeues: 0,
@@ -268,15 +300,32 @@ impl Tries {
 
     fn given_up<T>(self, reason: Reason, went: Went) -> Retried<T> {
         let history = self.run.history;
-        let error = history.failures().pop().map(|failure| failure.error).unwrap_or_default();
-        let given_up = GivenUp { reason, error, history, went };
-        Retried { id: self.job.id, attempts: self.run.attempts_before, outcome: Err(given_up) }
+        let error = history
+            .failures()
+            .pop()
+            .map(|failure| failure.error)
+            .unwrap_or_default();
+        let given_up = GivenUp {
+            reason,
+            error,
+            history,
+            went,
+        };
+        Retried {
+            id: self.job.id,
+            attempts: self.run.attempts_before,
+            outcome: Err(given_up),
+        }
     }
 }
 
 impl fmt::Display for GivenUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "given up ({}): {}; its data {}", self.reason, self.error.message, self.went)
+        write!(
+            f,
+            "given up ({}): {}; its data {}",
+            self.reason, self.error.message, self.went
+        )
     }
 }
 

@@ -12,7 +12,9 @@ use backstop_core::limits::{CLAIM_JOBS_MAX, CLAIM_QUEUES_MAX, LEASE_MAX, LEASE_M
 use backstop_core::name::BadName;
 use backstop_core::port::Shelf;
 use backstop_core::rate::RateLimit;
-use backstop_core::{Bounds, Kind, QueueName, RetryPolicy, Schedule, ScheduleName, Span, WorkerName};
+use backstop_core::{
+    Bounds, Kind, QueueName, RetryPolicy, Schedule, ScheduleName, Span, WorkerName,
+};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,14 +51,20 @@ impl QueueSettings {
     /// With no more starts, over all workers, than `limit` allows. A job that is over it goes back, not charged.
     #[must_use]
     pub fn rate_limited(self, limit: RateLimit) -> Self {
-        Self { rate_limit: Some(limit), ..self }
+        Self {
+            rate_limit: Some(limit),
+            ..self
+        }
     }
 
     /// What holds for a queue that nothing is said about. A dead letter of a stream that is requeued has the policy of streams.
     pub(crate) fn usual(queue: &QueueName) -> Self {
         let retry = letters_of(queue).map(|_| RetryPolicy::default());
         let usual = Self::default();
-        Self { retry: retry.unwrap_or(usual.retry), ..usual }
+        Self {
+            retry: retry.unwrap_or(usual.retry),
+            ..usual
+        }
     }
 
     /// How many jobs are claimed ahead.
@@ -213,13 +221,15 @@ impl WorkerBuilder {
 
     /// Runs jobs of one queue and kind with this handler.
     pub fn handle_kind(mut self, queue: &str, kind: &str, handler: impl Handler) -> Self {
-        self.handlers.insert((queue.to_owned(), Some(kind.to_owned())), Arc::new(handler));
+        self.handlers
+            .insert((queue.to_owned(), Some(kind.to_owned())), Arc::new(handler));
         self
     }
 
     /// Runs jobs of one queue with this handler, whatever their kind, unless the kind has its own.
     pub fn handle_queue(mut self, queue: &str, handler: impl Handler) -> Self {
-        self.handlers.insert((queue.to_owned(), None), Arc::new(handler));
+        self.handlers
+            .insert((queue.to_owned(), None), Arc::new(handler));
         self
     }
 
@@ -303,7 +313,9 @@ impl WorkerBuilder {
         for ((queue, kind), handler) in self.handlers {
             let queue = QueueName::new(&queue)?;
             let kind = kind.map(|kind| Kind::new(&kind)).transpose()?;
-            settings.entry(queue.clone()).or_insert_with(|| QueueSettings::usual(&queue));
+            settings
+                .entry(queue.clone())
+                .or_insert_with(|| QueueSettings::usual(&queue));
             handlers.insert((queue, kind), handler);
         }
         let (mut shelves, mut minded) = (BTreeMap::new(), BTreeMap::new());
@@ -311,7 +323,11 @@ impl WorkerBuilder {
             let queue = QueueName::new(&queue)?;
             check_settings(&queue, &chosen)?;
             shelves.insert(queue.clone(), chosen.shelf);
-            let of = if settings.contains_key(&queue) { &mut settings } else { &mut minded };
+            let of = if settings.contains_key(&queue) {
+                &mut settings
+            } else {
+                &mut minded
+            };
             of.insert(queue, chosen);
         }
         for (queue, served) in &settings {
@@ -327,18 +343,36 @@ impl WorkerBuilder {
             return Err(BadWorker::NoHandler);
         }
         for (schedule, chosen) in &self.schedules {
-            let bad = |problem| BadWorker::Schedule { schedule: schedule.clone(), problem };
+            let bad = |problem| BadWorker::Schedule {
+                schedule: schedule.clone(),
+                problem,
+            };
             chosen.check().map_err(bad)?;
         }
         if let Some(table) = self.tables.values().find(|table| !table.is_handled()) {
-            return Err(BadWorker::Table { table: table.name().to_owned() });
+            return Err(BadWorker::Table {
+                table: table.name().to_owned(),
+            });
         }
         let schedules = self.schedules.into_values().collect();
-        let name = self.name.map_or_else(|| usual_worker(&self.backstop), |name| WorkerName::new(&name));
-        let engine = Engine::new(self.backstop, name, settings, shelves, handlers, self.states, self.timing);
+        let name = self.name.map_or_else(
+            || usual_worker(&self.backstop),
+            |name| WorkerName::new(&name),
+        );
+        let engine = Engine::new(
+            self.backstop,
+            name,
+            settings,
+            shelves,
+            handlers,
+            self.states,
+            self.timing,
+        );
         let engine = engine.minding(minded).keeping_house(self.usual_shelf);
         let engine = engine.working_off(self.tables.into_values().collect());
-        Ok(engine.sweeping(self.sweeps.into_values().collect()).firing(schedules))
+        Ok(engine
+            .sweeping(self.sweeps.into_values().collect())
+            .firing(schedules))
     }
 }
 
@@ -356,18 +390,27 @@ pub enum DrainError {
 
 /// Host, process and a random part.
 pub(crate) fn usual_worker(backstop: &Backstop) -> WorkerName {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
     let random = backstop.random().bits() & 0xff_ffff;
     WorkerName::new(&format!("{host}/{}/{random:06x}", std::process::id()))
 }
 
 pub(crate) fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Result<(), BadWorker> {
-    let bad = |problem: String| BadWorker::Settings { queue: queue.clone(), problem };
+    let bad = |problem: String| BadWorker::Settings {
+        queue: queue.clone(),
+        problem,
+    };
     let held_max = CLAIM_JOBS_MAX * CLAIM_QUEUES_MAX;
     if settings.concurrency == 0 || settings.concurrency > held_max {
         return Err(bad(format!("`concurrency` must be from 1 to {held_max}")));
     }
-    if settings.prefetch.is_some_and(|prefetch| prefetch > held_max) {
+    if settings
+        .prefetch
+        .is_some_and(|prefetch| prefetch > held_max)
+    {
         return Err(bad(format!("`prefetch` must be at most {held_max}")));
     }
     if settings.lease < LEASE_MIN || settings.lease > LEASE_MAX {
@@ -377,15 +420,25 @@ pub(crate) fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Res
         )));
     }
     if let Some(breaker) = &settings.breaker {
-        breaker.check().map_err(|error| bad(format!("breaker: {error}")))?;
+        breaker
+            .check()
+            .map_err(|error| bad(format!("breaker: {error}")))?;
     }
-    settings.gate.check().map_err(|error| bad(format!("dead.gate: {error}")))?;
+    settings
+        .gate
+        .check()
+        .map_err(|error| bad(format!("dead.gate: {error}")))?;
     if let Some(limit) = &settings.rate_limit {
-        limit.check().map_err(|error| bad(format!("rate_limit: {error}")))?;
+        limit
+            .check()
+            .map_err(|error| bad(format!("rate_limit: {error}")))?;
     }
-    if settings.bounds.is_some_and(|bounds| bounds.max_size == Some(0)) {
+    if settings
+        .bounds
+        .is_some_and(|bounds| bounds.max_size == Some(0))
+    {
         return Err(bad(
-            "`max_size` is 0: such a queue takes nothing in; leave it out for no bound".to_owned()
+            "`max_size` is 0: such a queue takes nothing in; leave it out for no bound".to_owned(),
         ));
     }
     if settings.bounds.is_some_and(|bounds| bounds.dead_max == 0) {
@@ -395,7 +448,9 @@ pub(crate) fn check_settings(queue: &QueueName, settings: &QueueSettings) -> Res
         ));
     }
     if settings.timeout.is_some_and(Span::is_zero) {
-        return Err(bad("`timeout` must be longer than nothing; leave it out for none".to_owned()));
+        return Err(bad(
+            "`timeout` must be longer than nothing; leave it out for none".to_owned(),
+        ));
     }
     Ok(())
 }

@@ -135,14 +135,22 @@ pub fn is_heard(worker: &WorkerStatus, now: Time) -> bool {
 }
 
 impl WorkerInfo {
-    fn new(status: WorkerStatus, card: Option<Card>, order: Option<Standing>, known: kinds::Known) -> Self {
+    fn new(
+        status: WorkerStatus,
+        card: Option<Card>,
+        order: Option<Standing>,
+        known: kinds::Known,
+    ) -> Self {
         let has_card = card.is_some();
         let card = card.unwrap_or_default();
         let (is_of_process, beats_every) = (card.is_of_process(), card.beats_every);
         let asked = order.filter(|order| card.run.as_ref().is_none_or(|run| order.is_for(run)));
         Self {
             // The card may be older than the beats.
-            taken: card.taken.map_or(status.running, u64::from).min(status.running),
+            taken: card
+                .taken
+                .map_or(status.running, u64::from)
+                .min(status.running),
             status,
             about: card.about,
             kinds: known.into_queues(),
@@ -162,11 +170,17 @@ impl WorkerInfo {
     /// How it is at `now`.
     pub fn health(&self, now: Time) -> Health {
         // Two missed heartbeats, and a moment for the next one to arrive.
-        let silence_max = self.beats_every.map_or(LIVE_WITHIN, |period| period.times(2).plus(BEAT_SLACK));
+        let silence_max = self
+            .beats_every
+            .map_or(LIVE_WITHIN, |period| period.times(2).plus(BEAT_SLACK));
         let is_heard = now.since(self.status.seen_at) <= silence_max;
         // A worker that stops takes its card away, and its last beat names no queue.
         let has_left = !self.is_of_process && self.status.queues.is_empty();
-        let asked = self.asked.as_ref().filter(|_| self.has_card).map(|asked| asked.asked);
+        let asked = self
+            .asked
+            .as_ref()
+            .filter(|_| self.has_card)
+            .map(|asked| asked.asked);
         match (is_heard, self.status.running) {
             (false, 1..) => Health::Silent,
             (false, 0) => Health::Stopped,
@@ -221,17 +235,30 @@ impl Backstop {
         found.sort_by(|one, other| one.name.cmp(&other.name));
         let has_more = found.len() > limit;
         found.truncate(limit);
-        let next = found.last().filter(|_| has_more).map(|worker| worker.name.clone());
-        Ok(WorkersPage { workers: self.with_cards(found).await?, next })
+        let next = found
+            .last()
+            .filter(|_| has_more)
+            .map(|worker| worker.name.clone());
+        Ok(WorkersPage {
+            workers: self.with_cards(found).await?,
+            next,
+        })
     }
 
     pub(crate) async fn with_cards(&self, workers: Vec<WorkerStatus>) -> Answer<Vec<WorkerInfo>> {
         let mut infos = Vec::with_capacity(workers.len());
         for part in workers.chunks(CELLS_MAX / CELLS_EACH) {
             let names = |worker: &WorkerStatus| {
-                [card::card_of(&worker.name), card::order_of(&worker.name), kinds::cell(&worker.name)]
+                [
+                    card::card_of(&worker.name),
+                    card::order_of(&worker.name),
+                    kinds::cell(&worker.name),
+                ]
             };
-            let cells = self.store().cells(part.iter().flat_map(names).collect()).await?;
+            let cells = self
+                .store()
+                .cells(part.iter().flat_map(names).collect())
+                .await?;
             let mut cells = cells.into_iter();
             for worker in part {
                 let mut next = || cells.next().flatten();
@@ -240,7 +267,10 @@ impl Backstop {
                     worker.clone(),
                     card.as_ref().and_then(read::<Card>),
                     order.as_ref().and_then(standing),
-                    known.as_ref().and_then(read::<kinds::Known>).unwrap_or_default(),
+                    known
+                        .as_ref()
+                        .and_then(read::<kinds::Known>)
+                        .unwrap_or_default(),
                 ));
             }
         }
@@ -249,16 +279,25 @@ impl Backstop {
 
     /// Gives an order to a worker, in the name of `by`; `None` if there is no such worker to be asked: it was not heard of within the
     /// hour, or, if it never said which run of it this is, lately.
-    pub(crate) async fn order(&self, name: &WorkerName, order: Order, by: &str) -> Answer<Option<Given>> {
+    pub(crate) async fn order(
+        &self,
+        name: &WorkerName,
+        order: Order,
+        by: &str,
+    ) -> Answer<Option<Given>> {
         let now = self.now();
         let workers = self.store().workers(LISTED, now).await?;
-        let Some(status) = workers.into_iter().find(|worker| worker.name == *name) else { return Ok(None) };
+        let Some(status) = workers.into_iter().find(|worker| worker.name == *name) else {
+            return Ok(None);
+        };
         let card = card::read_card(self, name).await?;
         let has_run = card.as_ref().is_some_and(|card| card.run.is_some());
         if !has_run && now.since(status.seen_at) > SILENCE_MAX {
             return Ok(None);
         }
-        Ok(Some(card::change_order(self, name, card.as_ref(), order, by).await?))
+        Ok(Some(
+            card::change_order(self, name, card.as_ref(), order, by).await?,
+        ))
     }
 }
 

@@ -31,7 +31,9 @@ impl Clock for WrongClock {
 /// A process whose clock was right when it opened the store, and is an hour behind the store's by
 /// now.
 async fn an_hour_behind(store: Arc<dyn Store>) -> Backstop {
-    let clock = WrongClock(ManualClock::at(store.time().await.expect("a time").before(Span::hours(1))));
+    let clock = WrongClock(ManualClock::at(
+        store.time().await.expect("a time").before(Span::hours(1)),
+    ));
     let backstop = Backstop::on(store, Arc::new(clock), Random::seeded(7));
     tokio::time::advance(Duration::from_secs(11)).await;
     backstop
@@ -47,17 +49,34 @@ async fn a_delay_counts_from_the_stores_time() {
     let backstop = an_hour_behind(Arc::clone(&store)).await;
     let draft = backstop.draft("q").after(Span::minutes(10));
     let pushed = draft.push().await.expect("pushed");
-    let job = backstop.job(pushed.id).await.expect("an answer").expect("a job");
+    let job = backstop
+        .job(pushed.id)
+        .await
+        .expect("an answer")
+        .expect("a job");
     let now = store.time().await.expect("a time");
-    assert!(is_near(job.run_at, now.after(Span::minutes(10))), "{} at {now}", job.run_at);
-    assert!(is_near(job.inserted_at, now), "{} at {now}", job.inserted_at);
+    assert!(
+        is_near(job.run_at, now.after(Span::minutes(10))),
+        "{} at {now}",
+        job.run_at
+    );
+    assert!(
+        is_near(job.inserted_at, now),
+        "{} at {now}",
+        job.inserted_at
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_unique_key_is_held_for_its_period_by_the_stores_time() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let behind = an_hour_behind(Arc::clone(&store)).await;
-    let draft = |backstop: &Backstop| backstop.draft("q").unique_key("k").unique_for(Span::minutes(30));
+    let draft = |backstop: &Backstop| {
+        backstop
+            .draft("q")
+            .unique_key("k")
+            .unique_for(Span::minutes(30))
+    };
     let first = draft(&behind).push().await.expect("pushed");
     assert_eq!(first.result, Enqueued::Inserted);
     let right = ManualClock::at(store.time().await.expect("a time"));
@@ -69,14 +88,27 @@ async fn a_unique_key_is_held_for_its_period_by_the_stores_time() {
 #[tokio::test(start_paused = true)]
 async fn a_record_of_a_stream_comes_in_at_the_stores_time() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let stream = an_hour_behind(Arc::clone(&store)).await.stream("s").expect("a name");
+    let stream = an_hour_behind(Arc::clone(&store))
+        .await
+        .stream("s")
+        .expect("a name");
     let key = StreamKey::new("k").expect("a key");
     let payload = Payload::stored(b"1".to_vec());
-    let record = Record { key: key.clone(), position: 1, step: 1, tenant: None, payload };
+    let record = Record {
+        key: key.clone(),
+        position: 1,
+        step: 1,
+        tenant: None,
+        payload,
+    };
     stream.offer(vec![record]).await.expect("offered");
     let stored = stream.key(&key).await.expect("an answer").expect("a key");
     let now = store.time().await.expect("a time");
-    assert!(is_near(stored.records[0].at, now), "{} at {now}", stored.records[0].at);
+    assert!(
+        is_near(stored.records[0].at, now),
+        "{} at {now}",
+        stored.records[0].at
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,7 +120,11 @@ async fn the_clock_is_read_once_in_ten_seconds_however_much_is_pushed() {
         backstop.draft("q").push().await.expect("pushed");
     }
     let calls = store.take_calls();
-    assert_eq!((calls.get("enqueue"), calls.get("time")), (Some(&100), Some(&1)), "{calls:?}");
+    assert_eq!(
+        (calls.get("enqueue"), calls.get("time")),
+        (Some(&100), Some(&1)),
+        "{calls:?}"
+    );
     tokio::time::advance(Duration::from_secs(9)).await;
     backstop.draft("q").push().await.expect("pushed");
     assert_eq!(store.take_calls().get("time"), None);
@@ -99,7 +135,11 @@ async fn the_clock_is_read_once_in_ten_seconds_however_much_is_pushed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_tell_its_time_still_takes_pushes() {
-    let flaky = Arc::new(Flaky::with_odds(Arc::new(MemoryStore::new()), 1, Odds::default()));
+    let flaky = Arc::new(Flaky::with_odds(
+        Arc::new(MemoryStore::new()),
+        1,
+        Odds::default(),
+    ));
     let backstop = an_hour_behind(Arc::clone(&flaky) as Arc<dyn Store>).await;
     flaky.forbid("time");
     let pushed = backstop.draft("q").push().await.expect("pushed");

@@ -2,7 +2,11 @@
 //! nothing else is.
 
 #![cfg(all(feature = "sqlite", feature = "http"))]
-#![expect(clippy::expect_used, clippy::panic, reason = "in a test, a panic is how to say no")]
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test, a panic is how to say no"
+)]
 
 use backstop::config::{Config, Overrides, Written, resolve};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,8 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A key that there is not.
 const UNKNOWN: &str = "no_such_key";
 /// Tables that have a section of their own wherever they stand.
-const SHARED: [(&str, &str); 3] =
-    [("handler", "Handlers"), ("retry", "Retry policies"), ("strategy", "Retry policies")];
+const SHARED: [(&str, &str); 3] = [
+    ("handler", "Handlers"),
+    ("retry", "Retry policies"),
+    ("strategy", "Retry policies"),
+];
 /// What an entry needs before anything else can be said in it.
 const NEEDED: [(&str, &str); 3] = [
     ("[schedules.NAME]", "cron = \"30 8 * * *\"\nqueue = \"q\"\n"),
@@ -28,14 +35,21 @@ const BESIDE: [(&str, &str); 5] = [
         "key = \"/k\"\nposition = \"/p\"\nstep = \"1m\"\nsource.kafka.brokers = \"b\"\nsource.kafka.topic = \"t\"\nsource.kafka.group = \"g\"\n",
     ),
     ("overflow", "max_size = 5\n"),
-    ("rate_limit.over", "rate_limit.count = 1\nrate_limit.per = \"1s\"\n"),
+    (
+        "rate_limit.over",
+        "rate_limit.count = 1\nrate_limit.per = \"1s\"\n",
+    ),
     ("breaker.", "breaker.failure_threshold = 5\n"),
     ("dead.max", "max_size = 5\n"),
 ];
 
 fn read(text: &str) -> Result<Config, String> {
-    let written = Written { path: "backstop.toml", text };
-    resolve(Some(written), Overrides::default(), Overrides::default()).map_err(|error| error.to_string())
+    let written = Written {
+        path: "backstop.toml",
+        text,
+    };
+    resolve(Some(written), Overrides::default(), Overrides::default())
+        .map_err(|error| error.to_string())
 }
 
 fn page() -> String {
@@ -49,20 +63,32 @@ fn keys_under(path: &[&str]) -> Option<Vec<String>> {
         [] => format!("{UNKNOWN} = 1\n"),
         path => format!("[{}]\n{UNKNOWN} = 1\n", path.join(".")),
     };
-    let refused =
-        [text.clone(), text.replacen('[', "[[", 1).replacen(']', "]]", 1)].map(|text| read(&text).err());
-    let told =
-        refused.into_iter().flatten().find(|told| told.contains(&format!("unknown field `{UNKNOWN}`")))?;
+    let refused = [
+        text.clone(),
+        text.replacen('[', "[[", 1).replacen(']', "]]", 1),
+    ]
+    .map(|text| read(&text).err());
+    let told = refused
+        .into_iter()
+        .flatten()
+        .find(|told| told.contains(&format!("unknown field `{UNKNOWN}`")))?;
     let (_, expected) = told.split_once(", expected ")?;
     let line = expected.lines().next().unwrap_or_default();
-    Some(line.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect())
+    Some(
+        line.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(ToOwned::to_owned)
+            .collect(),
+    )
 }
 
 /// Every key that is accepted, by the section it belongs to.
 fn accepted() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for key in keys_under(&[]).expect("keys at the top") {
-        let section = ["queues", "streams", "sweeps", "schedules", "tables"].contains(&key.as_str());
+        let section =
+            ["queues", "streams", "sweeps", "schedules", "tables"].contains(&key.as_str());
         match keys_under(&[&key]) {
             // A name that nobody uses: what is under it says what there is.
             _ if section => walk(&format!("[{key}.NAME]"), &[&key, "n"], "", &mut found),
@@ -77,7 +103,10 @@ fn walk(section: &str, path: &[&str], prefix: &str, found: &mut BTreeSet<(String
     for key in keys_under(path).unwrap_or_else(|| panic!("{path:?} has no keys")) {
         let below: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
         let name = format!("{prefix}{key}");
-        match (SHARED.iter().find(|(shared, _)| *shared == key), keys_under(&below)) {
+        match (
+            SHARED.iter().find(|(shared, _)| *shared == key),
+            keys_under(&below),
+        ) {
             (Some((_, shared)), Some(_)) => {
                 found.insert((section.to_owned(), name));
                 walk(shared, &below, "", found);
@@ -99,11 +128,17 @@ fn rows() -> Vec<(String, [String; 4])> {
         if let Some(title) = line.strip_prefix("## ") {
             title.clone_into(&mut section);
         }
-        let Some(row) = line.strip_prefix("| `") else { continue };
-        let cells: Vec<String> =
-            format!("`{row}").trim_end_matches('|').split(" | ").map(|c| c.trim().to_owned()).collect();
-        let cells: [String; 4] =
-            cells.try_into().unwrap_or_else(|cells| panic!("{cells:?} are not four cells"));
+        let Some(row) = line.strip_prefix("| `") else {
+            continue;
+        };
+        let cells: Vec<String> = format!("`{row}")
+            .trim_end_matches('|')
+            .split(" | ")
+            .map(|c| c.trim().to_owned())
+            .collect();
+        let cells: [String; 4] = cells
+            .try_into()
+            .unwrap_or_else(|cells| panic!("{cells:?} are not four cells"));
         rows.push((section.clone(), cells));
     }
     rows
@@ -115,19 +150,27 @@ fn plain(cell: &str) -> String {
 
 #[test]
 fn every_key_is_on_the_page_and_nothing_else_is() {
-    let told: BTreeSet<(String, String)> =
-        rows().into_iter().map(|(section, [key, ..])| (section, plain(&key))).collect();
+    let told: BTreeSet<(String, String)> = rows()
+        .into_iter()
+        .map(|(section, [key, ..])| (section, plain(&key)))
+        .collect();
     let accepted = accepted();
     assert!(accepted.len() > 100, "{accepted:#?}");
     let missing: Vec<_> = accepted.difference(&told).collect();
     let invented: Vec<_> = told.difference(&accepted).collect();
-    assert!(missing.is_empty() && invented.is_empty(), "missing: {missing:#?}, invented: {invented:#?}");
+    assert!(
+        missing.is_empty() && invented.is_empty(),
+        "missing: {missing:#?}, invented: {invented:#?}"
+    );
 }
 
 #[test]
 fn every_key_has_a_type_a_default_and_a_meaning() {
     for (section, [key, kind, default, meaning]) in rows() {
-        assert!(!kind.is_empty() && !default.is_empty() && meaning.len() > 5, "{section} {key}");
+        assert!(
+            !kind.is_empty() && !default.is_empty() && meaning.len() > 5,
+            "{section} {key}"
+        );
     }
 }
 
@@ -140,17 +183,31 @@ fn the_defaults_on_the_page_are_those_in_force() {
         if default == "–" || section == "Retry policies" || section == "Handlers" {
             continue;
         }
-        let beside = BESIDE.iter().find(|(of, _)| key.starts_with(of)).map_or("", |(_, beside)| beside);
-        let header = if section.starts_with('[') { section.replace("NAME", "n") } else { String::new() };
-        let base = format!("{header}\n{}{beside}", needed.get(section.as_str()).unwrap_or(&""));
+        let beside = BESIDE
+            .iter()
+            .find(|(of, _)| key.starts_with(of))
+            .map_or("", |(_, beside)| beside);
+        let header = if section.starts_with('[') {
+            section.replace("NAME", "n")
+        } else {
+            String::new()
+        };
+        let base = format!(
+            "{header}\n{}{beside}",
+            needed.get(section.as_str()).unwrap_or(&"")
+        );
         let written = if beside.starts_with(&format!("{key} ")) {
             base.clone()
         } else {
             format!("{base}{key} = {default}\n")
         };
-        let [silent, said] =
-            [base, written].map(|text| read(&text).unwrap_or_else(|error| panic!("{error}\n{text}")));
-        assert_eq!(format!("{said:?}"), format!("{silent:?}"), "{section} {key} = {default}");
+        let [silent, said] = [base, written]
+            .map(|text| read(&text).unwrap_or_else(|error| panic!("{error}\n{text}")));
+        assert_eq!(
+            format!("{said:?}"),
+            format!("{silent:?}"),
+            "{section} {key} = {default}"
+        );
         tried += 1;
     }
     assert!(tried > 50, "{tried}");
@@ -173,7 +230,10 @@ fn every_key_has_an_example_that_works() {
         let table: toml::Table = example.parse().expect("TOML");
         for (key, value) in &table {
             match (key.as_str(), value) {
-                ("queues" | "streams" | "sweeps" | "schedules" | "tables", toml::Value::Table(entries)) => {
+                (
+                    "queues" | "streams" | "sweeps" | "schedules" | "tables",
+                    toml::Value::Table(entries),
+                ) => {
                     for entry in entries.values() {
                         gather(&format!("[{key}.NAME]"), "", entry, &mut shown);
                     }
@@ -183,13 +243,23 @@ fn every_key_has_an_example_that_works() {
             }
         }
     }
-    let missing: Vec<_> = accepted().into_iter().filter(|key| !shown.contains(key)).collect();
+    let missing: Vec<_> = accepted()
+        .into_iter()
+        .filter(|key| !shown.contains(key))
+        .collect();
     assert!(missing.is_empty(), "no example of {missing:#?}");
 }
 
 /// The keys of an example.
-fn gather(section: &str, prefix: &str, value: &toml::Value, shown: &mut BTreeSet<(String, String)>) {
-    let toml::Value::Table(table) = value else { return };
+fn gather(
+    section: &str,
+    prefix: &str,
+    value: &toml::Value,
+    shown: &mut BTreeSet<(String, String)>,
+) {
+    let toml::Value::Table(table) = value else {
+        return;
+    };
     for (key, value) in table {
         let name = format!("{prefix}{key}");
         shown.insert((section.to_owned(), name.clone()));

@@ -9,8 +9,8 @@ use backstop::core::verdict::Reason;
 use backstop::core::{Job, Lease, State, Time};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Clock, Fail, JobId, Priority, QueueName, QueueSettings, Random, RetryPolicy, Run, Running,
-    Services, Span, Timing, WorkerBuilder,
+    Backstop, Clock, Fail, JobId, Priority, QueueName, QueueSettings, Random, RetryPolicy, Run,
+    Running, Services, Span, Timing, WorkerBuilder,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::flaky::{Flaky, Odds};
@@ -32,7 +32,13 @@ fn setup() -> Setup {
 
 impl Setup {
     async fn push(&self, id: &str) -> JobId {
-        self.backstop.draft("q").id(id).push().await.expect("pushed").id
+        self.backstop
+            .draft("q")
+            .id(id)
+            .push()
+            .await
+            .expect("pushed")
+            .id
     }
 
     async fn job(&self, id: JobId) -> Job {
@@ -40,7 +46,10 @@ impl Setup {
     }
 
     async fn found(&self, id: JobId) -> Option<Job> {
-        self.store.job(id, self.backstop.now()).await.expect("the store answers")
+        self.store
+            .job(id, self.backstop.now())
+            .await
+            .expect("the store answers")
     }
 
     async fn state_becomes(&self, id: JobId, state: State) -> Job {
@@ -55,12 +64,19 @@ impl Setup {
     }
 
     fn worker(&self, name: &str) -> WorkerBuilder {
-        self.backstop.worker().name(name).services(Services::CallersRuntime)
+        self.backstop
+            .worker()
+            .name(name)
+            .services(Services::CallersRuntime)
     }
 }
 
 fn one_at_a_time() -> QueueSettings {
-    QueueSettings { concurrency: 1, prefetch: Some(0), ..QueueSettings::default() }
+    QueueSettings {
+        concurrency: 1,
+        prefetch: Some(0),
+        ..QueueSettings::default()
+    }
 }
 
 async fn stopped(worker: Running) -> backstop::Progress {
@@ -72,7 +88,11 @@ async fn stopped(worker: Running) -> backstop::Progress {
 async fn a_job_runs_once_and_is_done() {
     let setup = setup();
     let id = setup.push("a").await;
-    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     let job = setup.state_becomes(id, State::Done).await;
     assert_eq!((job.attempt, job.history.failures().len()), (1, 0));
     let progress = stopped(worker).await;
@@ -84,14 +104,33 @@ async fn a_failure_waits_and_is_tried_again_until_it_dies() {
     let setup = setup();
     let id = setup.push("a").await;
     let failing = |run: Run| async move { Err(Fail::retry(format!("boom {}", run.attempt()))) };
-    let settings = QueueSettings { retry: RetryPolicy::default(), ..QueueSettings::default() };
-    let worker = setup.worker("w").handle_raw("q", failing).queue("q", settings).start().expect("started");
+    let settings = QueueSettings {
+        retry: RetryPolicy::default(),
+        ..QueueSettings::default()
+    };
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", failing)
+        .queue("q", settings)
+        .start()
+        .expect("started");
     let waiting = setup.state_becomes(id, State::Retrying).await;
     let wait = waiting.run_at.since(setup.backstop.now());
-    assert!(wait <= Span::millis(1_250), "after 1 s and up to a quarter more: {wait}");
+    assert!(
+        wait <= Span::millis(1_250),
+        "after 1 s and up to a quarter more: {wait}"
+    );
     let job = setup.state_becomes(id, State::Dead).await;
-    assert_eq!((job.attempt, job.reason), (3, Some(Reason::AttemptsExhausted)));
-    let messages: Vec<_> = job.history.failures().into_iter().map(|failure| failure.error.message).collect();
+    assert_eq!(
+        (job.attempt, job.reason),
+        (3, Some(Reason::AttemptsExhausted))
+    );
+    let messages: Vec<_> = job
+        .history
+        .failures()
+        .into_iter()
+        .map(|failure| failure.error.message)
+        .collect();
     assert_eq!(messages, ["boom 1", "boom 2", "boom 3"]);
     stopped(worker).await;
 }
@@ -101,18 +140,36 @@ async fn a_job_of_a_queue_that_is_told_nothing_outlives_an_outage_of_an_hour() {
     let test = backstop::testing::start();
     let began_at = test.backstop.now();
     let id = test.backstop.draft("q").push().await.expect("pushed").id;
-    let job = async || test.backstop.job(id).await.expect("memory answers").expect("the job is there");
+    let job = async || {
+        test.backstop
+            .job(id)
+            .await
+            .expect("memory answers")
+            .expect("the job is there")
+    };
     while job().await.state != State::Done {
         let is_back = test.backstop.now().since(began_at) >= Span::hours(1);
         let handler = move |_: Run| async move {
-            if is_back { Ok(()) } else { Err(Fail::retry("the service is down")) }
+            if is_back {
+                Ok(())
+            } else {
+                Err(Fail::retry("the service is down"))
+            }
         };
-        test.backstop.worker().handle_raw("q", handler).drain().await.expect("drained");
+        test.backstop
+            .worker()
+            .handle_raw("q", handler)
+            .drain()
+            .await
+            .expect("drained");
         let now = job().await;
         assert_ne!(now.state, State::Dead, "after {} runs", now.attempt);
         test.clock.advance(now.run_at.since(test.backstop.now()));
     }
-    assert!(test.backstop.now().since(began_at) < Span::hours(3), "it runs soon after the service is back");
+    assert!(
+        test.backstop.now().since(began_at) < Span::hours(3),
+        "it runs soon after the service is back"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,7 +180,11 @@ async fn a_panic_is_a_failure_with_its_message() {
         assert!(run.attempt() > 1, "first run");
         Ok(())
     };
-    let worker = setup.worker("w").handle_raw("q", panicking).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", panicking)
+        .start()
+        .expect("started");
     let job = setup.state_becomes(id, State::Done).await;
     let failures = job.history.failures();
     assert_eq!(failures[0].error.message, "first run");
@@ -142,9 +203,17 @@ async fn a_run_past_its_time_is_stopped_and_fails() {
         ..one_at_a_time()
     };
     let endless = |_: Run| std::future::pending::<Result<(), Fail>>();
-    let worker = setup.worker("w").handle_raw("q", endless).queue("q", settings).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", endless)
+        .queue("q", settings)
+        .start()
+        .expect("started");
     let job = setup.state_becomes(id, State::Dead).await;
-    assert_eq!(job.history.failures()[0].error.error_type.as_deref(), Some("Timeout"));
+    assert_eq!(
+        job.history.failures()[0].error.error_type.as_deref(),
+        Some("Timeout")
+    );
     stopped(worker).await;
 }
 
@@ -165,8 +234,16 @@ async fn no_more_run_at_once_than_the_queue_allows() {
             Ok(())
         }
     };
-    let settings = QueueSettings { concurrency: 3, ..QueueSettings::default() };
-    let worker = setup.worker("w").handle_raw("q", handler).queue("q", settings).start().expect("started");
+    let settings = QueueSettings {
+        concurrency: 3,
+        ..QueueSettings::default()
+    };
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", handler)
+        .queue("q", settings)
+        .start()
+        .expect("started");
     setup.state_becomes(JobId::named("49"), State::Done).await;
     assert_eq!(most.load(Ordering::SeqCst), 3);
     stopped(worker).await;
@@ -175,10 +252,23 @@ async fn no_more_run_at_once_than_the_queue_allows() {
 #[tokio::test(start_paused = true)]
 async fn urgent_jobs_go_first() {
     let setup = setup();
-    for (n, priority) in
-        [Priority::Low, Priority::Normal, Priority::Critical, Priority::High].into_iter().enumerate()
+    for (n, priority) in [
+        Priority::Low,
+        Priority::Normal,
+        Priority::Critical,
+        Priority::High,
+    ]
+    .into_iter()
+    .enumerate()
     {
-        setup.backstop.draft("q").id(&n.to_string()).priority(priority).push().await.expect("pushed");
+        setup
+            .backstop
+            .draft("q")
+            .id(&n.to_string())
+            .priority(priority)
+            .push()
+            .await
+            .expect("pushed");
     }
     let order = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&order);
@@ -186,10 +276,17 @@ async fn urgent_jobs_go_first() {
         seen.lock().unwrap().push(run.id());
         async { Ok(()) }
     };
-    let worker =
-        setup.worker("w").handle_raw("q", handler).queue("q", one_at_a_time()).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", handler)
+        .queue("q", one_at_a_time())
+        .start()
+        .expect("started");
     setup.state_becomes(JobId::named("0"), State::Done).await;
-    assert_eq!(*order.lock().unwrap(), ["2", "3", "1", "0"].map(JobId::named));
+    assert_eq!(
+        *order.lock().unwrap(),
+        ["2", "3", "1", "0"].map(JobId::named)
+    );
     stopped(worker).await;
 }
 
@@ -203,8 +300,19 @@ async fn a_delayed_job_runs_at_its_time_and_not_before() {
         *seen.lock().unwrap() = Some(backstop.now());
         async { Ok(()) }
     };
-    let worker = setup.worker("w").handle_raw("q", handler).start().expect("started");
-    let id = setup.backstop.draft("q").at(due).push().await.expect("pushed").id;
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", handler)
+        .start()
+        .expect("started");
+    let id = setup
+        .backstop
+        .draft("q")
+        .at(due)
+        .push()
+        .await
+        .expect("pushed")
+        .id;
     setup.state_becomes(id, State::Done).await;
     let late = ran_at.lock().unwrap().expect("it ran").since(due);
     assert!(late <= Span::millis(100), "{late}");
@@ -215,12 +323,26 @@ async fn a_delayed_job_runs_at_its_time_and_not_before() {
 async fn a_paused_queue_waits_for_its_resumption() {
     let setup = setup();
     let queue = QueueName::new("q").expect("a name");
-    setup.backstop.store().set_gate(queue.clone(), Gate::Paused, setup.backstop.now()).await.expect("paused");
+    setup
+        .backstop
+        .store()
+        .set_gate(queue.clone(), Gate::Paused, setup.backstop.now())
+        .await
+        .expect("paused");
     let id = setup.push("a").await;
-    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(setup.job(id).await.state, State::Ready);
-    setup.backstop.store().set_gate(queue, Gate::Open, setup.backstop.now()).await.expect("resumed");
+    setup
+        .backstop
+        .store()
+        .set_gate(queue, Gate::Open, setup.backstop.now())
+        .await
+        .expect("resumed");
     setup.state_becomes(id, State::Done).await;
     stopped(worker).await;
 }
@@ -233,9 +355,19 @@ async fn a_snooze_costs_no_attempt() {
     let seen = Arc::clone(&calls);
     let handler = move |_: Run| {
         let call = seen.fetch_add(1, Ordering::SeqCst);
-        async move { if call < 5 { Err(Fail::snooze(Span::secs(30))) } else { Ok(()) } }
+        async move {
+            if call < 5 {
+                Err(Fail::snooze(Span::secs(30)))
+            } else {
+                Ok(())
+            }
+        }
     };
-    let worker = setup.worker("w").handle_raw("q", handler).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", handler)
+        .start()
+        .expect("started");
     let job = setup.state_becomes(id, State::Done).await;
     assert_eq!((job.attempt, calls.load(Ordering::SeqCst)), (1, 6));
     stopped(worker).await;
@@ -245,7 +377,11 @@ impl Setup {
     /// Looks at a job again and again until it stands before this gate.
     async fn gate_becomes(&self, id: JobId, gate: &str) -> backstop::why::Explained {
         for _ in 0..10_000 {
-            let explained = self.backstop.why(id, |_| None).await.expect("the store answers");
+            let explained = self
+                .backstop
+                .why(id, |_| None)
+                .await
+                .expect("the store answers");
             if explained.why.gate() == gate {
                 return explained;
             }
@@ -258,18 +394,43 @@ impl Setup {
 #[tokio::test(start_paused = true)]
 async fn why_names_a_kind_that_no_live_worker_knows_until_one_does() {
     let setup = setup();
-    let id = setup.backstop.draft("q").kind("theirs").push().await.expect("pushed").id;
+    let id = setup
+        .backstop
+        .draft("q")
+        .kind("theirs")
+        .push()
+        .await
+        .expect("pushed")
+        .id;
     assert_eq!(setup.gate_becomes(id, "no_worker").await.id, id);
-    let ours = setup.worker("ours").handle_kind("q", "ours", Nothing).start().expect("started");
+    let ours = setup
+        .worker("ours")
+        .handle_kind("q", "ours", Nothing)
+        .start()
+        .expect("started");
     let explained = setup.gate_becomes(id, "unknown_kind").await;
     let (details, told) = (explained.why.details(), explained.why.to_string());
-    assert_eq!((&details["kind"], &details["workers"]), (&"theirs".into(), &1.into()));
+    assert_eq!(
+        (&details["kind"], &details["workers"]),
+        (&"theirs".into(), &1.into())
+    );
     assert!(told.contains("has no handler for that"), "{told}");
-    let anything = setup.worker("any").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let anything = setup
+        .worker("any")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     setup.state_becomes(id, State::Done).await;
     stopped(ours).await;
     stopped(anything).await;
-    let next = setup.backstop.draft("q").kind("theirs").push().await.expect("pushed").id;
+    let next = setup
+        .backstop
+        .draft("q")
+        .kind("theirs")
+        .push()
+        .await
+        .expect("pushed")
+        .id;
     setup.gate_becomes(next, "no_worker").await;
 }
 
@@ -279,13 +440,20 @@ async fn why_names_the_twin_of_a_dead_job() {
     let push = || setup.backstop.draft("q").unique_key("order-7").push();
     let first = push().await.expect("pushed").id;
     let dying = |_: Run| async { Err(Fail::dead("no")) };
-    let worker = setup.worker("w").handle_raw("q", dying).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", dying)
+        .start()
+        .expect("started");
     setup.state_becomes(first, State::Dead).await;
     stopped(worker).await;
     setup.gate_becomes(first, "dead").await;
     let twin = push().await.expect("pushed").id;
     let details = setup.gate_becomes(first, "unique_twin").await.why.details();
-    assert_eq!((&details["twin"], &details["twin_state"]), (&twin.to_string().into(), &"ready".into()));
+    assert_eq!(
+        (&details["twin"], &details["twin_state"]),
+        (&twin.to_string().into(), &"ready".into())
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,24 +468,49 @@ async fn a_run_knows_where_its_job_was_pushed_from() {
             async { Ok(()) }
         }
     };
-    let traced = setup.backstop.draft("q").trace(traceparent.parse().expect("a traceparent"));
+    let traced = setup
+        .backstop
+        .draft("q")
+        .trace(traceparent.parse().expect("a traceparent"));
     let traced = traced.push().await.expect("pushed").id;
-    let worker =
-        setup.worker("w").queue("q", one_at_a_time()).handle_raw("q", handler).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .queue("q", one_at_a_time())
+        .handle_raw("q", handler)
+        .start()
+        .expect("started");
     setup.state_becomes(traced, State::Done).await;
     let plain = setup.push("plain").await;
     setup.state_becomes(plain, State::Done).await;
     stopped(worker).await;
-    assert_eq!(*seen.lock().expect("whole"), [Some(traceparent.to_owned()), None]);
+    assert_eq!(
+        *seen.lock().expect("whole"),
+        [Some(traceparent.to_owned()), None]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_nobody_here_knows_is_left_for_others() {
     let setup = setup();
-    let id = setup.backstop.draft("q").kind("theirs").push().await.expect("pushed").id;
-    let ours = setup.worker("ours").handle_kind("q", "ours", Nothing).start().expect("started");
+    let id = setup
+        .backstop
+        .draft("q")
+        .kind("theirs")
+        .push()
+        .await
+        .expect("pushed")
+        .id;
+    let ours = setup
+        .worker("ours")
+        .handle_kind("q", "ours", Nothing)
+        .start()
+        .expect("started");
     setup.state_becomes(id, State::Scheduled).await;
-    let theirs = setup.worker("theirs").handle_kind("q", "theirs", Nothing).start().expect("started");
+    let theirs = setup
+        .worker("theirs")
+        .handle_kind("q", "theirs", Nothing)
+        .start()
+        .expect("started");
     let job = setup.state_becomes(id, State::Done).await;
     assert_eq!(job.attempt, 1, "being passed on costs nothing");
     stopped(ours).await;
@@ -341,11 +534,23 @@ async fn stopping_waits_for_what_runs_and_gives_back_what_waits() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         Ok(())
     };
-    let settings = QueueSettings { concurrency: 1, prefetch: Some(5), ..QueueSettings::default() };
-    let worker = setup.worker("w").handle_raw("q", slow).queue("q", settings).start().expect("started");
+    let settings = QueueSettings {
+        concurrency: 1,
+        prefetch: Some(5),
+        ..QueueSettings::default()
+    };
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", slow)
+        .queue("q", settings)
+        .start()
+        .expect("started");
     setup.state_becomes(second, State::Running).await;
     let progress = stopped(worker).await;
-    assert_eq!((progress.done, progress.released, progress.started), (1, 1, 1));
+    assert_eq!(
+        (progress.done, progress.released, progress.started),
+        (1, 1, 1)
+    );
     assert_eq!(setup.job(first).await.state, State::Done);
     let given_back = setup.job(second).await;
     assert_eq!((given_back.state, given_back.attempt), (State::Ready, 0));
@@ -354,11 +559,22 @@ async fn stopping_waits_for_what_runs_and_gives_back_what_waits() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_stopped_serves_nothing() {
     let setup = setup();
-    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let serving = async || {
-        let workers = setup.store.workers(Span::minutes(1), setup.backstop.now()).await.expect("listed");
-        workers.iter().filter(|worker| !worker.queues.is_empty()).count()
+        let workers = setup
+            .store
+            .workers(Span::minutes(1), setup.backstop.now())
+            .await
+            .expect("listed");
+        workers
+            .iter()
+            .filter(|worker| !worker.queues.is_empty())
+            .count()
     };
     assert_eq!(serving().await, 1);
     stopped(worker).await;
@@ -370,11 +586,19 @@ async fn a_second_signal_calls_off_what_runs_and_refunds_it() {
     let setup = setup();
     let id = setup.push("a").await;
     let endless = |_: Run| std::future::pending::<Result<(), Fail>>();
-    let worker = setup.worker("w").handle_raw("q", endless).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", endless)
+        .start()
+        .expect("started");
     setup.state_becomes(id, State::Running).await;
     worker.stop();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(setup.job(id).await.state, State::Running, "the first signal waits");
+    assert_eq!(
+        setup.job(id).await.state,
+        State::Running,
+        "the first signal waits"
+    );
     worker.force();
     worker.stopped().await;
     let job = setup.job(id).await;
@@ -387,10 +611,18 @@ async fn a_dead_workers_job_runs_again_within_the_bound() {
     let id = setup.push("a").await;
     assert_eq!(claim_and_vanish(&setup).await, 1);
     let died_at = setup.backstop.now();
-    let worker = setup.worker("next").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let worker = setup
+        .worker("next")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     let bound = worker.recovery_bound();
     let job = setup.state_becomes(id, State::Done).await;
-    assert_eq!((job.attempt, job.lost_leases), (1, 1), "a crash is not an attempt");
+    assert_eq!(
+        (job.attempt, job.lost_leases),
+        (1, 1),
+        "a crash is not an attempt"
+    );
     assert!(job.history.failures()[0].error.message.contains("doomed"));
     assert!(job.finished_at.expect("done").since(died_at) <= bound);
     assert_eq!(stopped(worker).await.recovered, 1);
@@ -410,10 +642,24 @@ async fn claim_numbered(setup: &Setup, number: u64) -> LeaseNumber {
 
 async fn claimed(setup: &Setup, number: LeaseNumber) -> usize {
     let now = setup.backstop.now();
-    let wants = vec![Want { queue: QueueName::new("q").expect("a name"), max: 10 }];
+    let wants = vec![Want {
+        queue: QueueName::new("q").expect("a name"),
+        max: 10,
+    }];
     let until = now.after(QueueSettings::default().lease);
-    let claim = Claim { number, worker: WorkerName::new("doomed"), until, wants };
-    setup.store.claim(claim, now).await.expect("claimed").runs.len()
+    let claim = Claim {
+        number,
+        worker: WorkerName::new("doomed"),
+        until,
+        wants,
+    };
+    setup
+        .store
+        .claim(claim, now)
+        .await
+        .expect("claimed")
+        .runs
+        .len()
 }
 
 #[tokio::test(start_paused = true)]
@@ -430,7 +676,11 @@ async fn a_cancelled_job_is_called_off_where_it_runs() {
             Ok(())
         }
     };
-    let worker = setup.worker("w").handle_raw("q", handler).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", handler)
+        .start()
+        .expect("started");
     setup.state_becomes(id, State::Running).await;
     let amendment = Amendment {
         selection: Selection::Ids(vec![id]),
@@ -439,9 +689,18 @@ async fn a_cancelled_job_is_called_off_where_it_runs() {
         cursor: None,
         max: 1,
     };
-    setup.backstop.store().amend(amendment, setup.backstop.now()).await.expect("amended");
+    setup
+        .backstop
+        .store()
+        .amend(amendment, setup.backstop.now())
+        .await
+        .expect("amended");
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(called_off.load(Ordering::SeqCst), 1, "at the latest with the next beat");
+    assert_eq!(
+        called_off.load(Ordering::SeqCst),
+        1,
+        "at the latest with the next beat"
+    );
     assert_eq!(setup.job(id).await.state, State::Cancelled);
     let progress = stopped(worker).await;
     assert_eq!((progress.done, progress.lost > 0), (0, true));
@@ -455,8 +714,16 @@ async fn a_slow_handler_that_beats_is_not_run_twice() {
         tokio::time::sleep(Duration::from_secs(100)).await;
         Ok(())
     };
-    let one = setup.worker("one").handle_raw("q", slow).start().expect("started");
-    let two = setup.worker("two").handle_raw("q", slow).start().expect("started");
+    let one = setup
+        .worker("one")
+        .handle_raw("q", slow)
+        .start()
+        .expect("started");
+    let two = setup
+        .worker("two")
+        .handle_raw("q", slow)
+        .start()
+        .expect("started");
     let job = setup.state_becomes(id, State::Done).await;
     assert_eq!((job.attempt, job.lost_leases), (1, 0));
     let started = stopped(one).await.started + stopped(two).await.started;
@@ -467,7 +734,11 @@ async fn a_slow_handler_that_beats_is_not_run_twice() {
 async fn what_is_done_is_pruned_when_its_time_is_over() {
     let setup = setup();
     let id = setup.push("a").await;
-    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     setup.state_becomes(id, State::Done).await;
     tokio::time::sleep(Duration::from_secs(3_500)).await;
     assert_eq!(setup.job(id).await.state, State::Done);
@@ -480,23 +751,46 @@ async fn what_is_done_is_pruned_when_its_time_is_over() {
 async fn a_quiet_queue_is_polled_however_busy_its_neighbour_is() {
     let memory = Arc::new(MemoryStore::new());
     // Hints may be late, lost or never come.
-    let no_hints = Odds { lost_hint: 1.0, ..Odds::default() };
-    let store = Arc::new(Flaky::with_odds(Arc::<MemoryStore>::clone(&memory), 1, no_hints));
+    let no_hints = Odds {
+        lost_hint: 1.0,
+        ..Odds::default()
+    };
+    let store = Arc::new(Flaky::with_odds(
+        Arc::<MemoryStore>::clone(&memory),
+        1,
+        no_hints,
+    ));
     let backstop = Backstop::on(store, Arc::new(VirtualClock::start()), Random::seeded(3));
-    let setup = Setup { store: memory, backstop };
+    let setup = Setup {
+        store: memory,
+        backstop,
+    };
     for n in 0..2_000 {
-        setup.backstop.draft("busy").id(&format!("busy-{n}")).push().await.expect("pushed");
+        setup
+            .backstop
+            .draft("busy")
+            .id(&format!("busy-{n}"))
+            .push()
+            .await
+            .expect("pushed");
     }
     let short = |_: Run| async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         Ok(())
     };
-    let worker = setup.worker("w").handle_raw("busy", short).handle_raw("q", |_: Run| async { Ok(()) });
+    let worker = setup
+        .worker("w")
+        .handle_raw("busy", short)
+        .handle_raw("q", |_: Run| async { Ok(()) });
     let worker = worker.start().expect("started");
     tokio::time::sleep(Duration::from_secs(2)).await;
     let id = setup.push("quiet").await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(setup.job(id).await.state, State::Done, "within a poll or two");
+    assert_eq!(
+        setup.job(id).await.state,
+        State::Done,
+        "within a poll or two"
+    );
     stopped(worker).await;
 }
 
@@ -510,11 +804,25 @@ async fn jobs_that_wait_too_long_behind_slow_ones_are_left_to_idle_workers() {
         tokio::time::sleep(Duration::from_secs(20)).await;
         Ok(())
     };
-    let settings = || QueueSettings { concurrency: 8, ..QueueSettings::default() };
-    let first = setup.worker("first").handle_raw("q", slow).queue("q", settings()).start().expect("started");
-    setup.state_becomes(JobId::named("15"), State::Running).await;
-    let second =
-        setup.worker("second").handle_raw("q", slow).queue("q", settings()).start().expect("started");
+    let settings = || QueueSettings {
+        concurrency: 8,
+        ..QueueSettings::default()
+    };
+    let first = setup
+        .worker("first")
+        .handle_raw("q", slow)
+        .queue("q", settings())
+        .start()
+        .expect("started");
+    setup
+        .state_becomes(JobId::named("15"), State::Running)
+        .await;
+    let second = setup
+        .worker("second")
+        .handle_raw("q", slow)
+        .queue("q", settings())
+        .start()
+        .expect("started");
     tokio::time::sleep(Duration::from_secs(25)).await;
     let (first, second) = (stopped(first).await, stopped(second).await);
     assert_eq!((first.started, second.started), (8, 8));
@@ -530,8 +838,17 @@ async fn a_panicking_destructor_fails_the_run_and_frees_its_handler() {
         }
     }
     let setup = setup();
-    let (id, next) =
-        (setup.push("a").await, setup.backstop.draft("q").kind("b").push().await.expect("pushed").id);
+    let (id, next) = (
+        setup.push("a").await,
+        setup
+            .backstop
+            .draft("q")
+            .kind("b")
+            .push()
+            .await
+            .expect("pushed")
+            .id,
+    );
     let handler = |run: Run| async move {
         if run.kind().as_str() == "default" && run.attempt() == 1 {
             let _bomb = Bomb;
@@ -539,8 +856,16 @@ async fn a_panicking_destructor_fails_the_run_and_frees_its_handler() {
         }
         Ok(())
     };
-    let settings = QueueSettings { timeout: Some(Span::millis(200)), ..one_at_a_time() };
-    let worker = setup.worker("w").handle_raw("q", handler).queue("q", settings).start().expect("started");
+    let settings = QueueSettings {
+        timeout: Some(Span::millis(200)),
+        ..one_at_a_time()
+    };
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", handler)
+        .queue("q", settings)
+        .start()
+        .expect("started");
     setup.state_becomes(next, State::Done).await;
     let job = setup.state_becomes(id, State::Done).await;
     assert_eq!(job.history.failures()[0].error.message, "dropped badly");
@@ -550,21 +875,43 @@ async fn a_panicking_destructor_fails_the_run_and_frees_its_handler() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_leaves_queues_it_was_not_told_about_alone() {
     let setup = setup();
-    let theirs = setup.backstop.draft("theirs").push().await.expect("pushed").id;
-    let other =
-        setup.worker("other").handle_raw("theirs", |_: Run| async { Ok(()) }).start().expect("started");
+    let theirs = setup
+        .backstop
+        .draft("theirs")
+        .push()
+        .await
+        .expect("pushed")
+        .id;
+    let other = setup
+        .worker("other")
+        .handle_raw("theirs", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     setup.state_becomes(theirs, State::Done).await;
     stopped(other).await;
-    let worker = setup.worker("w").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let worker = setup
+        .worker("w")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     // A day in one step: lived through second by second it costs as many looks for work.
     tokio::time::advance(Duration::from_hours(24)).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(setup.job(theirs).await.state, State::Done);
     stopped(worker).await;
-    let told = setup.worker("told").handle_raw("q", |_: Run| async { Ok(()) });
-    let told = told.queue("theirs", QueueSettings::default()).start().expect("started");
+    let told = setup
+        .worker("told")
+        .handle_raw("q", |_: Run| async { Ok(()) });
+    let told = told
+        .queue("theirs", QueueSettings::default())
+        .start()
+        .expect("started");
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(setup.found(theirs).await, None, "named, so pruned by its shelf");
+    assert_eq!(
+        setup.found(theirs).await,
+        None,
+        "named, so pruned by its shelf"
+    );
     stopped(told).await;
 }
 
@@ -575,10 +922,16 @@ async fn what_never_began_is_not_charged_for_its_neighbours_crashes() {
     for crash in 1..=5 {
         assert_eq!(claim_and_vanish(&setup).await, 1);
         tokio::time::sleep(Duration::from_secs(16)).await;
-        let keeper =
-            setup.worker("keeper").handle_raw("other", |_: Run| async { Ok(()) }).start().expect("started");
+        let keeper = setup
+            .worker("keeper")
+            .handle_raw("other", |_: Run| async { Ok(()) })
+            .start()
+            .expect("started");
         let job = setup.state_becomes(id, State::Ready).await;
-        assert_eq!(job.lost_leases, 1, "crash {crash}: only the first is charged without proof");
+        assert_eq!(
+            job.lost_leases, 1,
+            "crash {crash}: only the first is charged without proof"
+        );
         stopped(keeper).await;
     }
 }
@@ -607,7 +960,10 @@ impl Clock for LateClock {
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_moves_forward_costs_no_living_worker_its_jobs() {
     let memory = Arc::new(MemoryStore::new());
-    let clock = Arc::new(LateClock { inner: VirtualClock::start(), behind: AtomicBool::new(false) });
+    let clock = Arc::new(LateClock {
+        inner: VirtualClock::start(),
+        behind: AtomicBool::new(false),
+    });
     let store = Arc::<MemoryStore>::clone(&memory);
     let setup = Setup {
         store: memory,
@@ -618,13 +974,24 @@ async fn a_clock_that_moves_forward_costs_no_living_worker_its_jobs() {
         tokio::time::sleep(Duration::from_secs(100)).await;
         Ok(())
     };
-    let one = setup.worker("one").handle_raw("q", slow).start().expect("started");
-    let two = setup.worker("two").handle_raw("q", slow).start().expect("started");
+    let one = setup
+        .worker("one")
+        .handle_raw("q", slow)
+        .start()
+        .expect("started");
+    let two = setup
+        .worker("two")
+        .handle_raw("q", slow)
+        .start()
+        .expect("started");
     setup.state_becomes(id, State::Running).await;
     for _ in 0..3 {
         clock.behind.store(true, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_secs(20)).await;
-        assert!(!clock.behind.load(Ordering::SeqCst), "the clock was followed");
+        assert!(
+            !clock.behind.load(Ordering::SeqCst),
+            "the clock was followed"
+        );
     }
     let job = setup.state_becomes(id, State::Done).await;
     assert_eq!((job.attempt, job.lost_leases), (1, 0));
@@ -638,12 +1005,28 @@ async fn what_began_three_times_and_took_its_worker_along_is_dead() {
     for crash in 1..=3 {
         let setup = &setup;
         let number = claim_numbered(setup, crash).await;
-        let lease = Lease { queue: QueueName::new("q").expect("a name"), job: id, number };
-        assert_eq!(setup.store.begin(vec![lease], setup.backstop.now()).await.expect("noted"), []);
+        let lease = Lease {
+            queue: QueueName::new("q").expect("a name"),
+            job: id,
+            number,
+        };
+        assert_eq!(
+            setup
+                .store
+                .begin(vec![lease], setup.backstop.now())
+                .await
+                .expect("noted"),
+            []
+        );
         tokio::time::sleep(Duration::from_secs(16)).await;
-        let keeper =
-            setup.worker("keeper").handle_raw("other", |_: Run| async { Ok(()) }).start().expect("started");
-        setup.state_becomes(id, if crash < 3 { State::Ready } else { State::Dead }).await;
+        let keeper = setup
+            .worker("keeper")
+            .handle_raw("other", |_: Run| async { Ok(()) })
+            .start()
+            .expect("started");
+        setup
+            .state_becomes(id, if crash < 3 { State::Ready } else { State::Dead })
+            .await;
         stopped(keeper).await;
     }
     assert_eq!(setup.job(id).await.reason, Some(Reason::CrashedWorker));
@@ -652,10 +1035,22 @@ async fn what_began_three_times_and_took_its_worker_along_is_dead() {
 #[test]
 fn when_its_runtime_goes_away_a_worker_lets_go_of_its_jobs() {
     let memory = Arc::new(MemoryStore::new());
-    let real =
-        || Backstop::on(Arc::<MemoryStore>::clone(&memory), Arc::new(RealClock), Random::from_system());
-    let settings = || QueueSettings { lease: Span::millis(500), ..one_at_a_time() };
-    let timing = Timing { sweep: Span::millis(100), poll: Span::millis(100), ..Timing::default() };
+    let real = || {
+        Backstop::on(
+            Arc::<MemoryStore>::clone(&memory),
+            Arc::new(RealClock),
+            Random::from_system(),
+        )
+    };
+    let settings = || QueueSettings {
+        lease: Span::millis(500),
+        ..one_at_a_time()
+    };
+    let timing = Timing {
+        sweep: Span::millis(100),
+        poll: Span::millis(100),
+        ..Timing::default()
+    };
     let endless = |_: Run| std::future::pending::<Result<(), Fail>>();
     let doomed = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -665,16 +1060,26 @@ fn when_its_runtime_goes_away_a_worker_lets_go_of_its_jobs() {
     let id = doomed.block_on(async {
         let backstop = real();
         let id = backstop.draft("q").push().await.expect("pushed").id;
-        let worker = backstop.worker().handle_raw("q", endless).queue("q", settings()).timing(timing);
+        let worker = backstop
+            .worker()
+            .handle_raw("q", endless)
+            .queue("q", settings())
+            .timing(timing);
         std::mem::forget(worker.start().expect("started"));
         until_state(&backstop, id, State::Running).await;
         id
     });
     doomed.shutdown_background();
-    let next = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let next = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     next.block_on(async {
         let backstop = real();
-        let worker = backstop.worker().handle_raw("q", |_: Run| async { Ok(()) }).queue("q", settings());
+        let worker = backstop
+            .worker()
+            .handle_raw("q", |_: Run| async { Ok(()) })
+            .queue("q", settings());
         let worker = worker.timing(timing).start().expect("started");
         until_state(&backstop, id, State::Done).await;
         stopped(worker).await;
@@ -686,15 +1091,24 @@ struct RealClock;
 
 impl Clock for RealClock {
     fn now(&self) -> Time {
-        let since_1970 =
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let since_1970 = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .expect("after 1970");
         Time::default().after(since_1970.into())
     }
 }
 
 async fn until_state(backstop: &Backstop, id: JobId, state: State) {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while backstop.store().job(id, backstop.now()).await.expect("an answer").expect("there").state != state {
+    while backstop
+        .store()
+        .job(id, backstop.now())
+        .await
+        .expect("an answer")
+        .expect("there")
+        .state
+        != state
+    {
         assert!(std::time::Instant::now() < deadline, "never {state}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -703,7 +1117,10 @@ async fn until_state(backstop: &Backstop, id: JobId, state: State) {
 #[test]
 fn a_handler_that_blocks_its_thread_does_not_stop_the_beat() {
     // Real time and one thread: the runtime is blocked for four leases while the service thread beats.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
         let setup = setup();
         let id = setup.push("a").await;
@@ -711,9 +1128,21 @@ fn a_handler_that_blocks_its_thread_does_not_stop_the_beat() {
             std::thread::sleep(Duration::from_millis(2_400));
             Ok(())
         };
-        let settings = QueueSettings { lease: Span::millis(600), ..one_at_a_time() };
-        let timing = Timing { sweep: Span::millis(100), poll: Span::millis(100), ..Timing::default() };
-        let worker = setup.backstop.worker().name("blocks").handle_raw("q", blocking).queue("q", settings);
+        let settings = QueueSettings {
+            lease: Span::millis(600),
+            ..one_at_a_time()
+        };
+        let timing = Timing {
+            sweep: Span::millis(100),
+            poll: Span::millis(100),
+            ..Timing::default()
+        };
+        let worker = setup
+            .backstop
+            .worker()
+            .name("blocks")
+            .handle_raw("q", blocking)
+            .queue("q", settings);
         let worker = worker.timing(timing).start().expect("started");
         let job = setup.state_becomes(id, State::Done).await;
         assert_eq!((job.attempt, job.lost_leases), (1, 0));
@@ -727,7 +1156,11 @@ struct Broken(VirtualClock);
 
 impl Clock for Broken {
     fn now(&self) -> Time {
-        assert_ne!(std::thread::current().name(), Some("backstop-services"), "the clock is broken");
+        assert_ne!(
+            std::thread::current().name(),
+            Some("backstop-services"),
+            "the clock is broken"
+        );
         self.0.now()
     }
 }
@@ -736,9 +1169,14 @@ impl Clock for Broken {
 async fn a_worker_whose_services_die_stops_instead_of_going_on_without_beats() {
     let clock = Arc::new(Broken(VirtualClock::start()));
     let backstop = Backstop::on(Arc::new(MemoryStore::new()), clock, Random::seeded(7));
-    let worker = backstop.worker().services(Services::OwnThread).handle_raw("q", |_: Run| async { Ok(()) });
+    let worker = backstop
+        .worker()
+        .services(Services::OwnThread)
+        .handle_raw("q", |_: Run| async { Ok(()) });
     let mut running = worker.start().expect("it starts");
-    tokio::time::timeout(Duration::from_mins(1), running.ended()).await.expect("it stops by itself");
+    tokio::time::timeout(Duration::from_mins(1), running.ended())
+        .await
+        .expect("it stops by itself");
 }
 
 /// A worker on a store that refuses what it is told to, and how many runs it has begun.
@@ -748,7 +1186,10 @@ fn on_a_strict_store() -> (Arc<Flaky>, Backstop, Running, Arc<AtomicUsize>) {
     let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(7));
     let runs = Arc::new(AtomicUsize::new(0));
     let worker = backstop.worker().services(Services::CallersRuntime);
-    let settings = QueueSettings { concurrency: 4, ..QueueSettings::default() };
+    let settings = QueueSettings {
+        concurrency: 4,
+        ..QueueSettings::default()
+    };
     let counted = Arc::clone(&runs);
     let handler = move |_: Run| {
         counted.fetch_add(1, Ordering::SeqCst);
@@ -757,7 +1198,11 @@ fn on_a_strict_store() -> (Arc<Flaky>, Backstop, Running, Arc<AtomicUsize>) {
             Ok::<(), Fail>(())
         }
     };
-    let running = worker.handle_raw("q", handler).queue("q", settings).start().expect("it starts");
+    let running = worker
+        .handle_raw("q", handler)
+        .queue("q", settings)
+        .start()
+        .expect("it starts");
     (store, backstop, running, runs)
 }
 
@@ -766,13 +1211,23 @@ async fn a_worker_whose_claims_are_refused_for_good_stops_and_says_why() {
     let (store, _backstop, mut running, _) = on_a_strict_store();
     let patience = Duration::from_mins(10);
     store.set_down(true);
-    assert!(tokio::time::timeout(patience, running.ended()).await.is_err(), "an outage passes");
+    assert!(
+        tokio::time::timeout(patience, running.ended())
+            .await
+            .is_err(),
+        "an outage passes"
+    );
     assert_eq!(running.refused(), None);
     store.set_down(false);
     store.forbid("claim");
-    tokio::time::timeout(patience, running.ended()).await.expect("it stops");
+    tokio::time::timeout(patience, running.ended())
+        .await
+        .expect("it stops");
     let refused = running.refused().expect("it says why");
-    assert!(refused.to_string().contains("permission denied"), "{refused}");
+    assert!(
+        refused.to_string().contains("permission denied"),
+        "{refused}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -783,19 +1238,36 @@ async fn rights_that_are_changed_half_way_stop_no_worker() {
         let before = runs.load(Ordering::SeqCst);
         store.forbid(method);
         for n in 0..3 {
-            backstop.draft("q").id(&format!("{method} {n}")).push().await.expect("pushed");
+            backstop
+                .draft("q")
+                .id(&format!("{method} {n}"))
+                .push()
+                .await
+                .expect("pushed");
         }
         let five = Duration::from_secs(5);
-        assert!(tokio::time::timeout(five, running.ended()).await.is_err(), "{method}");
+        assert!(
+            tokio::time::timeout(five, running.ended()).await.is_err(),
+            "{method}"
+        );
         store.allow(method);
         tokio::time::sleep(Duration::from_mins(2)).await;
         let again = runs.load(Ordering::SeqCst) - before;
         // What ended and was not taken is told again, and kept meanwhile: nothing runs twice for it.
-        assert!(if method == "settle" { again == 3 } else { again >= 3 }, "{again} runs: {method}");
+        assert!(
+            if method == "settle" {
+                again == 3
+            } else {
+                again >= 3
+            },
+            "{again} runs: {method}"
+        );
     }
     assert_eq!(running.refused(), None);
     store.forbid("claim");
-    tokio::time::timeout(Duration::from_mins(1), running.ended()).await.expect("it stops");
+    tokio::time::timeout(Duration::from_mins(1), running.ended())
+        .await
+        .expect("it stops");
     assert!(running.refused().is_some() && running.was_served());
 }
 
@@ -803,20 +1275,35 @@ async fn rights_that_are_changed_half_way_stop_no_worker() {
 async fn a_worker_that_may_claim_and_not_settle_runs_little_and_stops() {
     let (store, backstop, mut running, runs) = on_a_strict_store();
     for n in 0..100 {
-        backstop.draft("q").id(&n.to_string()).push().await.expect("pushed");
+        backstop
+            .draft("q")
+            .id(&n.to_string())
+            .push()
+            .await
+            .expect("pushed");
     }
     store.forbid("settle");
-    tokio::time::timeout(Duration::from_mins(2), running.ended()).await.expect("it stops");
+    tokio::time::timeout(Duration::from_mins(2), running.ended())
+        .await
+        .expect("it stops");
     let refused = running.refused().expect("it says why");
-    assert!(refused.to_string().contains("permission denied"), "{refused}");
+    assert!(
+        refused.to_string().contains("permission denied"),
+        "{refused}"
+    );
     let runs = runs.load(Ordering::SeqCst);
-    assert!((1..50).contains(&runs), "{runs} runs whose effects may come twice");
+    assert!(
+        (1..50).contains(&runs),
+        "{runs} runs whose effects may come twice"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_beats_are_refused_stops() {
     let (store, _backstop, mut running, _) = on_a_strict_store();
     store.forbid("beat");
-    tokio::time::timeout(Duration::from_mins(2), running.ended()).await.expect("it stops");
+    tokio::time::timeout(Duration::from_mins(2), running.ended())
+        .await
+        .expect("it stops");
     assert!(running.refused().is_some());
 }

@@ -9,7 +9,8 @@ use backstop::core::port::{Amendment, Operator, QueueStatus};
 use backstop::core::{Bounds, Job, State};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, JobId, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services, Span,
+    Backstop, Fail, JobId, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services,
+    Span,
 };
 use backstop_memory::MemoryStore;
 use std::num::NonZeroU32;
@@ -38,9 +39,17 @@ struct World {
 
 fn world() -> World {
     let store = Arc::new(MemoryStore::new());
-    let backstop =
-        Backstop::on(Arc::<MemoryStore>::clone(&store), Arc::new(VirtualClock::start()), Random::seeded(7));
-    World { store, backstop, began: tokio::time::Instant::now(), service: Service::default() }
+    let backstop = Backstop::on(
+        Arc::<MemoryStore>::clone(&store),
+        Arc::new(VirtualClock::start()),
+        Random::seeded(7),
+    );
+    World {
+        store,
+        backstop,
+        began: tokio::time::Instant::now(),
+        service: Service::default(),
+    }
 }
 
 fn policy(max_attempts: u32) -> RetryPolicy {
@@ -51,7 +60,15 @@ impl World {
     async fn push(&self, count: usize) -> Vec<JobId> {
         let mut ids = Vec::new();
         for _ in 0..count {
-            ids.push(self.backstop.draft("q").kind("call").push().await.expect("pushed").id);
+            ids.push(
+                self.backstop
+                    .draft("q")
+                    .kind("call")
+                    .push()
+                    .await
+                    .expect("pushed")
+                    .id,
+            );
         }
         ids
     }
@@ -62,8 +79,16 @@ impl World {
             let service = service.clone();
             async move { service.call(began).await }
         };
-        let worker = self.backstop.worker().name(name).services(Services::CallersRuntime);
-        worker.handle_raw("q", call).queue("q", settings).start().expect("it starts")
+        let worker = self
+            .backstop
+            .worker()
+            .name(name)
+            .services(Services::CallersRuntime);
+        worker
+            .handle_raw("q", call)
+            .queue("q", settings)
+            .start()
+            .expect("it starts")
     }
 
     fn set_down(&self, down: bool) {
@@ -75,7 +100,11 @@ impl World {
     }
 
     async fn queue(&self) -> QueueStatus {
-        let mut queues = self.store.queues(self.backstop.now()).await.expect("the store answers");
+        let mut queues = self
+            .store
+            .queues(self.backstop.now())
+            .await
+            .expect("the store answers");
         queues.pop().expect("a queue")
     }
 
@@ -94,13 +123,32 @@ impl World {
     }
 
     async fn phase(&self) -> Option<Phase> {
-        self.backstop.breakers().list().await.expect("a list").pop().map(|guard| guard.status.state)
+        self.backstop
+            .breakers()
+            .list()
+            .await
+            .expect("a list")
+            .pop()
+            .map(|guard| guard.status.state)
     }
 
     async fn first_dead(&self) -> Job {
-        let filter = backstop::core::amend::Filter { state: Some(State::Dead), ..Default::default() };
-        let query = backstop::core::port::PageQuery { filter, limit: 1, ..Default::default() };
-        self.store.jobs(query, self.backstop.now()).await.expect("a list").jobs.pop().expect("a dead job")
+        let filter = backstop::core::amend::Filter {
+            state: Some(State::Dead),
+            ..Default::default()
+        };
+        let query = backstop::core::port::PageQuery {
+            filter,
+            limit: 1,
+            ..Default::default()
+        };
+        self.store
+            .jobs(query, self.backstop.now())
+            .await
+            .expect("a list")
+            .jobs
+            .pop()
+            .expect("a dead job")
     }
 
     async fn delete_dead(&self) {
@@ -111,7 +159,10 @@ impl World {
             cursor: None,
             max: 1_000,
         };
-        self.store.amend(amendment, self.backstop.now()).await.expect("deleted");
+        self.store
+            .amend(amendment, self.backstop.now())
+            .await
+            .expect("deleted");
     }
 }
 
@@ -122,7 +173,11 @@ impl Service {
         self.0.most_at_once.fetch_max(at_once, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(50)).await;
         self.0.at_once.fetch_sub(1, Ordering::SeqCst);
-        if self.0.down.load(Ordering::SeqCst) { Err(Fail::retry("the service is down")) } else { Ok(()) }
+        if self.0.down.load(Ordering::SeqCst) {
+            Err(Fail::retry("the service is down"))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -141,21 +196,33 @@ async fn an_open_breaker_leaves_the_service_alone_and_finds_out_when_it_is_well(
     world.set_down(true);
     world.push(200).await;
     let worker = world.start("w", with_breaker(1));
-    world.becomes("open", async || world.phase().await == Some(Phase::Open)).await;
+    world
+        .becomes("open", async || world.phase().await == Some(Phase::Open))
+        .await;
     let when_opened = world.calls().len();
     assert!(
         (5..=6).contains(&when_opened),
         "five failures open it, and one run was under way: {when_opened}"
     );
     tokio::time::sleep(Duration::from_secs(25)).await;
-    assert_eq!(world.calls().len(), when_opened, "nobody calls while it is open");
-    assert_eq!(world.count(State::Running).await, 0, "what was claimed and not begun was given back");
+    assert_eq!(
+        world.calls().len(),
+        when_opened,
+        "nobody calls while it is open"
+    );
+    assert_eq!(
+        world.count(State::Running).await,
+        0,
+        "what was claimed and not begun was given back"
+    );
     tokio::time::sleep(Duration::from_secs(10)).await;
     let probes = world.calls().len() - when_opened;
     assert!((1..=3).contains(&probes), "a few probes: {probes}");
     world.set_down(false);
     world
-        .becomes("all done", async || world.count(State::Done).await + world.count(State::Dead).await == 200)
+        .becomes("all done", async || {
+            world.count(State::Done).await + world.count(State::Dead).await == 200
+        })
         .await;
     assert_eq!(world.count(State::Dead).await, 0);
     assert_eq!(world.phase().await, Some(Phase::Closed));
@@ -169,7 +236,9 @@ async fn workers_share_a_breaker_and_its_probes() {
     world.set_down(true);
     world.push(500).await;
     let workers = ["a", "b", "c", "d"].map(|name| world.start(name, with_breaker(8)));
-    world.becomes("open", async || world.phase().await == Some(Phase::Open)).await;
+    world
+        .becomes("open", async || world.phase().await == Some(Phase::Open))
+        .await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = world.calls().len();
     assert!(before <= 4 * 8, "what was under way ends: {before}");
@@ -178,11 +247,16 @@ async fn workers_share_a_breaker_and_its_probes() {
         tokio::time::sleep(Duration::from_secs(31)).await;
     }
     let most = world.service.0.most_at_once.load(Ordering::SeqCst);
-    assert!((1..=3).contains(&most), "at most three probes at once over all workers: {most}");
+    assert!(
+        (1..=3).contains(&most),
+        "at most three probes at once over all workers: {most}"
+    );
     let probes = world.calls().len() - before;
     assert!(probes <= 3 * 11, "three probes in half a minute: {probes}");
     world.set_down(false);
-    world.becomes("all ended", async || world.queue().await.counts.live() == 0).await;
+    world
+        .becomes("all ended", async || world.queue().await.counts.live() == 0)
+        .await;
     for worker in workers {
         worker.stop();
         worker.stopped().await;
@@ -193,13 +267,27 @@ async fn workers_share_a_breaker_and_its_probes() {
 async fn a_breaker_opened_by_hand_stays_open_until_it_is_reset() {
     let world = world();
     let name: GuardName = "q".parse().expect("a name");
-    world.backstop.breakers().open(&name, "maintenance").await.expect("opened");
+    world
+        .backstop
+        .breakers()
+        .open(&name, "maintenance")
+        .await
+        .expect("opened");
     let worker = world.start("w", with_breaker(4));
     world.push(10).await;
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(world.calls().len(), 0);
-    assert!(world.backstop.breakers().reset(&name, "over").await.expect("reset"));
-    world.becomes("done", async || world.count(State::Done).await == 10).await;
+    assert!(
+        world
+            .backstop
+            .breakers()
+            .reset(&name, "over")
+            .await
+            .expect("reset")
+    );
+    world
+        .becomes("done", async || world.count(State::Done).await == 10)
+        .await;
     worker.stop();
     worker.stopped().await;
 }
@@ -209,11 +297,20 @@ async fn full_dead_letters_pause_the_kind_lose_nothing_and_room_resumes_it() {
     let world = world();
     world.set_down(true);
     let ids = world.push(10).await;
-    let bounds = Bounds { dead_max: 3, ..Bounds::default() };
-    let settings =
-        QueueSettings { concurrency: 1, retry: policy(1), bounds: Some(bounds), ..QueueSettings::default() };
+    let bounds = Bounds {
+        dead_max: 3,
+        ..Bounds::default()
+    };
+    let settings = QueueSettings {
+        concurrency: 1,
+        retry: policy(1),
+        bounds: Some(bounds),
+        ..QueueSettings::default()
+    };
     let worker = world.start("w", settings);
-    world.becomes("shut", async || world.phase().await == Some(Phase::Open)).await;
+    world
+        .becomes("shut", async || world.phase().await == Some(Phase::Open))
+        .await;
     tokio::time::sleep(Duration::from_secs(20)).await;
     let status = world.queue().await;
     assert_eq!(
@@ -223,14 +320,33 @@ async fn full_dead_letters_pause_the_kind_lose_nothing_and_room_resumes_it() {
     );
     let calls = world.calls().len();
     assert!(calls <= 5, "the kind is not started any more: {calls}");
-    let gate = world.backstop.breakers().list().await.expect("a list").pop().expect("a gate");
-    assert_eq!((gate.name.to_string().as_str(), gate.shut), ("q/call", Some(Shut::Full)));
+    let gate = world
+        .backstop
+        .breakers()
+        .list()
+        .await
+        .expect("a list")
+        .pop()
+        .expect("a gate");
+    assert_eq!(
+        (gate.name.to_string().as_str(), gate.shut),
+        ("q/call", Some(Shut::Full))
+    );
     for id in &ids {
-        assert!(world.store.job(*id, world.backstop.now()).await.expect("read").is_some());
+        assert!(
+            world
+                .store
+                .job(*id, world.backstop.now())
+                .await
+                .expect("read")
+                .is_some()
+        );
     }
     world.set_down(false);
     world.delete_dead().await;
-    world.becomes("done", async || world.count(State::Done).await == 7).await;
+    world
+        .becomes("done", async || world.count(State::Done).await == 7)
+        .await;
     assert_eq!(world.phase().await, Some(Phase::Closed));
     worker.stop();
     worker.stopped().await;
@@ -241,15 +357,31 @@ async fn too_many_deaths_shut_the_kind_until_probes_live() {
     let world = world();
     world.set_down(true);
     world.push(100).await;
-    let gate = GateSettings { deaths: 10, within: Span::minutes(1), ..GateSettings::default() };
-    let settings = QueueSettings { concurrency: 2, retry: policy(1), gate, ..QueueSettings::default() };
+    let gate = GateSettings {
+        deaths: 10,
+        within: Span::minutes(1),
+        ..GateSettings::default()
+    };
+    let settings = QueueSettings {
+        concurrency: 2,
+        retry: policy(1),
+        gate,
+        ..QueueSettings::default()
+    };
     let worker = world.start("w", settings);
-    world.becomes("shut", async || world.phase().await == Some(Phase::Open)).await;
+    world
+        .becomes("shut", async || world.phase().await == Some(Phase::Open))
+        .await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     let dead = world.count(State::Dead).await;
-    assert!((10..=14).contains(&dead), "it stops at ten, and what was under way: {dead}");
+    assert!(
+        (10..=14).contains(&dead),
+        "it stops at ten, and what was under way: {dead}"
+    );
     world.set_down(false);
-    world.becomes("done", async || world.queue().await.counts.live() == 0).await;
+    world
+        .becomes("done", async || world.queue().await.counts.live() == 0)
+        .await;
     assert_eq!(world.count(State::Dead).await, dead, "nothing more died");
     worker.stop();
     worker.stopped().await;
@@ -259,17 +391,43 @@ async fn too_many_deaths_shut_the_kind_until_probes_live() {
 async fn another_kind_goes_on_beside_a_shut_one() {
     let world = world();
     let name: GuardName = "q/bad".parse().expect("a name");
-    world.backstop.breakers().open(&name, "by hand").await.expect("shut");
+    world
+        .backstop
+        .breakers()
+        .open(&name, "by hand")
+        .await
+        .expect("shut");
     for n in 0..50 {
         let kind = if n % 2 == 0 { "bad" } else { "good" };
-        world.backstop.draft("q").kind(kind).push().await.expect("pushed");
+        world
+            .backstop
+            .draft("q")
+            .kind(kind)
+            .push()
+            .await
+            .expect("pushed");
     }
     let worker = world.start("w", QueueSettings::default());
-    world.becomes("done", async || world.count(State::Done).await == 25).await;
+    world
+        .becomes("done", async || world.count(State::Done).await == 25)
+        .await;
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert_eq!((world.count(State::Done).await, world.queue().await.counts.live()), (25, 25));
-    world.backstop.breakers().reset(&name, "over").await.expect("reset");
-    world.becomes("all done", async || world.count(State::Done).await == 50).await;
+    assert_eq!(
+        (
+            world.count(State::Done).await,
+            world.queue().await.counts.live()
+        ),
+        (25, 25)
+    );
+    world
+        .backstop
+        .breakers()
+        .reset(&name, "over")
+        .await
+        .expect("reset");
+    world
+        .becomes("all done", async || world.count(State::Done).await == 50)
+        .await;
     worker.stop();
     worker.stopped().await;
 }
@@ -290,12 +448,30 @@ async fn a_run_that_got_further_starts_its_attempts_again() {
             Err::<(), _>(Fail::retry("not yet"))
         }
     };
-    let settings = QueueSettings { retry: policy(3), ..QueueSettings::default() };
+    let settings = QueueSettings {
+        retry: policy(3),
+        ..QueueSettings::default()
+    };
     let worker = world.backstop.worker().services(Services::CallersRuntime);
-    let worker = worker.handle_raw("q", handler).queue("q", settings).start().expect("it starts");
-    world.becomes("dead", async || world.count(State::Dead).await == 1).await;
-    assert_eq!(runs.load(Ordering::SeqCst), 8, "two runs after the last progress");
-    let job = world.store.job(id, world.backstop.now()).await.expect("read").expect("there");
+    let worker = worker
+        .handle_raw("q", handler)
+        .queue("q", settings)
+        .start()
+        .expect("it starts");
+    world
+        .becomes("dead", async || world.count(State::Dead).await == 1)
+        .await;
+    assert_eq!(
+        runs.load(Ordering::SeqCst),
+        8,
+        "two runs after the last progress"
+    );
+    let job = world
+        .store
+        .job(id, world.backstop.now())
+        .await
+        .expect("read")
+        .expect("there");
     assert_eq!((job.attempt, job.history.failures().len()), (3, 8));
     worker.stop();
     worker.stopped().await;
@@ -306,13 +482,35 @@ async fn a_death_tells_what_the_world_was_like() {
     let world = world();
     world.set_down(true);
     world.push(3).await;
-    let settings = QueueSettings { concurrency: 1, prefetch: Some(0), retry: policy(1), ..with_breaker(1) };
+    let settings = QueueSettings {
+        concurrency: 1,
+        prefetch: Some(0),
+        retry: policy(1),
+        ..with_breaker(1)
+    };
     let worker = world.start("the-worker", settings);
-    world.becomes("dead", async || world.count(State::Dead).await >= 1).await;
-    let failure = world.first_dead().await.history.failures().pop().expect("a failure");
+    world
+        .becomes("dead", async || world.count(State::Dead).await >= 1)
+        .await;
+    let failure = world
+        .first_dead()
+        .await
+        .history
+        .failures()
+        .pop()
+        .expect("a failure");
     let context = failure.context.expect("a context");
-    assert!(context.queue_depths.get("q").is_some_and(|depth| (1..=3).contains(depth)), "{context:?}");
-    assert_eq!(context.breakers.get("q").map(String::as_str), Some("closed"));
+    assert!(
+        context
+            .queue_depths
+            .get("q")
+            .is_some_and(|depth| (1..=3).contains(depth)),
+        "{context:?}"
+    );
+    assert_eq!(
+        context.breakers.get("q").map(String::as_str),
+        Some("closed")
+    );
     assert_eq!(context.worker.as_deref(), Some("the-worker"));
     assert!(context.host.is_some() && context.version.is_some());
     worker.stop();
@@ -322,13 +520,28 @@ async fn a_death_tells_what_the_world_was_like() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_writes_down_the_bounds_it_was_told() {
     let world = world();
-    let bounds = Bounds { max_size: Some(5), ..Bounds::default() };
-    let worker = world.start("w", QueueSettings { bounds: Some(bounds), ..QueueSettings::default() });
+    let bounds = Bounds {
+        max_size: Some(5),
+        ..Bounds::default()
+    };
+    let worker = world.start(
+        "w",
+        QueueSettings {
+            bounds: Some(bounds),
+            ..QueueSettings::default()
+        },
+    );
     let queue = QueueName::new("q").expect("a name");
     world
         .becomes("bounded", async || {
-            let queues = world.store.queues(world.backstop.now()).await.expect("read");
-            queues.iter().any(|status| status.name == queue && status.bounds == bounds)
+            let queues = world
+                .store
+                .queues(world.backstop.now())
+                .await
+                .expect("read");
+            queues
+                .iter()
+                .any(|status| status.name == queue && status.bounds == bounds)
         })
         .await;
     assert_eq!(bounds.dead_max, DEAD_MAX_USUAL);

@@ -22,11 +22,19 @@ struct World {
 }
 
 fn world() -> World {
-    let (memory, clock) = (Arc::new(MemoryStore::new()), Arc::new(VirtualClock::start()));
+    let (memory, clock) = (
+        Arc::new(MemoryStore::new()),
+        Arc::new(VirtualClock::start()),
+    );
     let flaky = Arc::new(Flaky::new(Arc::<MemoryStore>::clone(&memory), 1));
     let store: Arc<dyn Store> = flaky.clone();
     let backstop = Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(1));
-    World { memory, clock, backstop, flaky }
+    World {
+        memory,
+        clock,
+        backstop,
+        flaky,
+    }
 }
 
 impl World {
@@ -40,7 +48,11 @@ impl World {
     }
 
     fn jump(&self, forward: bool, span: Span) {
-        self.clock.jump(if forward { span.as_micros() } else { -span.as_micros() });
+        self.clock.jump(if forward {
+            span.as_micros()
+        } else {
+            -span.as_micros()
+        });
     }
 }
 
@@ -53,10 +65,17 @@ async fn a_lock_has_one_holder_until_it_is_released_or_dropped() {
     let World { backstop, .. } = world();
     let first = backstop.try_lock("a").await.unwrap().expect("it is free");
     assert!(backstop.try_lock("a").await.unwrap().is_none());
-    assert!(backstop.try_lock("b").await.unwrap().is_some(), "another name is another lock");
+    assert!(
+        backstop.try_lock("b").await.unwrap().is_some(),
+        "another name is another lock"
+    );
     let term = first.term();
     first.release().await.unwrap();
-    let second = backstop.try_lock("a").await.unwrap().expect("it was released");
+    let second = backstop
+        .try_lock("a")
+        .await
+        .unwrap()
+        .expect("it was released");
     assert!(second.term() > term, "a term grows");
     drop(second);
     pass(Span::millis(10)).await;
@@ -76,12 +95,19 @@ async fn a_lock_lasts_for_as_long_as_it_is_held() {
 
 #[tokio::test(start_paused = true)]
 async fn who_cannot_extend_a_lock_is_told_before_somebody_else_can_have_it() {
-    let World { backstop, flaky, .. } = world();
+    let World {
+        backstop, flaky, ..
+    } = world();
     let lock = backstop.try_lock("a").await.unwrap().unwrap();
     flaky.set_down(true);
-    tokio::time::timeout(LOCK_SPAN.into(), lock.lost()).await.expect("told within the span");
+    tokio::time::timeout(LOCK_SPAN.into(), lock.lost())
+        .await
+        .expect("told within the span");
     flaky.set_down(false);
-    assert!(backstop.try_lock("a").await.unwrap().is_none(), "there is time to stop");
+    assert!(
+        backstop.try_lock("a").await.unwrap().is_none(),
+        "there is time to stop"
+    );
     pass(LOCK_SPAN).await;
     assert!(backstop.try_lock("a").await.unwrap().unwrap().term() > lock.term());
 }
@@ -90,10 +116,16 @@ async fn who_cannot_extend_a_lock_is_told_before_somebody_else_can_have_it() {
 async fn a_clock_that_is_moved_takes_a_lock_from_nobody_who_lives() {
     for forward in [true, false] {
         let world = world();
-        let (lock, other) = (world.backstop.try_lock("a").await.unwrap().unwrap(), world.another());
+        let (lock, other) = (
+            world.backstop.try_lock("a").await.unwrap().unwrap(),
+            world.another(),
+        );
         world.jump(forward, Span::hours(2));
         for _ in 0..20 {
-            assert!(other.try_lock("a").await.unwrap().is_none(), "forward: {forward}");
+            assert!(
+                other.try_lock("a").await.unwrap().is_none(),
+                "forward: {forward}"
+            );
             pass(Span::secs(4)).await;
         }
         assert!(!lock.is_lost());
@@ -103,38 +135,63 @@ async fn a_clock_that_is_moved_takes_a_lock_from_nobody_who_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_holders_lock_is_free_one_span_after_somebody_asked_also_where_the_clock_was_moved() {
+async fn a_dead_holders_lock_is_free_one_span_after_somebody_asked_also_where_the_clock_was_moved()
+{
     for forward in [true, false] {
         let world = world();
         let _dead = world.backstop.try_lock("a").await.unwrap().unwrap();
         world.flaky.set_down(true);
         let other = world.another();
         world.jump(forward, Span::hours(2));
-        assert!(other.try_lock("a").await.unwrap().is_none(), "forward: {forward}");
+        assert!(
+            other.try_lock("a").await.unwrap().is_none(),
+            "forward: {forward}"
+        );
         pass(LOCK_SPAN.plus(Span::secs(1))).await;
-        assert!(other.try_lock("a").await.unwrap().is_some(), "forward: {forward}");
+        assert!(
+            other.try_lock("a").await.unwrap().is_some(),
+            "forward: {forward}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_given_back_is_free_also_where_the_clock_was_set_back() {
     let world = world();
-    world.backstop.try_lock("a").await.unwrap().unwrap().release().await.unwrap();
+    world
+        .backstop
+        .try_lock("a")
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     world.jump(false, Span::hours(2));
     assert!(world.another().try_lock("a").await.unwrap().is_some());
 }
 
 /// Runs what needs a runtime on one of its own.
 fn elsewhere<T: Send + 'static>(act: impl Future<Output = T> + Send + 'static) -> T {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    std::thread::spawn(move || runtime().block_on(act)).join().unwrap()
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    std::thread::spawn(move || runtime().block_on(act))
+        .join()
+        .unwrap()
 }
 
 #[test]
 fn a_lock_is_kept_by_a_thread_that_no_handler_can_block() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("sqlite:{}", folder.path().join("locks.db").display());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let backstop = Backstop::open(&address).await.unwrap();
         let lock = backstop.try_lock("a").await.unwrap().unwrap();
@@ -143,7 +200,11 @@ fn a_lock_is_kept_by_a_thread_that_no_handler_can_block() {
         // From here on the one thread of this runtime is blocked: who releases it is who would have extended it.
         let freed = elsewhere(async move {
             let other = Backstop::open(&address).await.unwrap();
-            other.lock_within("a", Span::secs(10)).await.unwrap().is_some()
+            other
+                .lock_within("a", Span::secs(10))
+                .await
+                .unwrap()
+                .is_some()
         });
         assert!(freed);
     });
@@ -151,13 +212,25 @@ fn a_lock_is_kept_by_a_thread_that_no_handler_can_block() {
 
 #[test]
 fn a_lock_outlives_a_dead_holder_by_its_span_and_no_more() {
-    let clock = Arc::new(backstop::ManualClock::at(backstop::Time::from_millis(1_000_000)));
-    let backstop = Backstop::on(Arc::new(MemoryStore::new()), clock.clone(), Random::seeded(1));
-    let dying = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let clock = Arc::new(backstop::ManualClock::at(backstop::Time::from_millis(
+        1_000_000,
+    )));
+    let backstop = Backstop::on(
+        Arc::new(MemoryStore::new()),
+        clock.clone(),
+        Random::seeded(1),
+    );
+    let dying = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let lock = dying.block_on(backstop.try_lock("a")).unwrap().unwrap();
     // Nothing of it runs any more.
     dying.shutdown_background();
-    let living = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let living = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let taken = |backstop: &Backstop| living.block_on(backstop.try_lock("a")).unwrap();
     clock.advance(LOCK_SPAN);
     assert!(taken(&backstop).is_none());
@@ -173,22 +246,27 @@ async fn the_next_run_of_a_killed_job_takes_its_lock_over_and_works() {
     let (seen, store) = (Arc::clone(&begun), backstop.clone());
     let worker = |stays: bool| {
         let (begun, backstop) = (Arc::clone(&seen), store.clone());
-        store.worker().services(Services::CallersRuntime).handle_raw("q", move |run: Run| {
-            let (begun, backstop) = (Arc::clone(&begun), backstop.clone());
-            async move {
-                let Some(lock) = backstop.try_lock_for(&run, "change:7").await? else { return Ok(()) };
-                begun.fetch_add(1, Ordering::Relaxed);
-                if stays {
-                    // Its process dies here: nobody beats, nobody releases.
-                    std::mem::forget(lock);
-                    std::future::pending::<()>().await;
-                } else {
-                    backstop.mark_done("change:7", Span::hours(1)).await?;
-                    lock.release().await?;
+        store
+            .worker()
+            .services(Services::CallersRuntime)
+            .handle_raw("q", move |run: Run| {
+                let (begun, backstop) = (Arc::clone(&begun), backstop.clone());
+                async move {
+                    let Some(lock) = backstop.try_lock_for(&run, "change:7").await? else {
+                        return Ok(());
+                    };
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    if stays {
+                        // Its process dies here: nobody beats, nobody releases.
+                        std::mem::forget(lock);
+                        std::future::pending::<()>().await;
+                    } else {
+                        backstop.mark_done("change:7", Span::hours(1)).await?;
+                        lock.release().await?;
+                    }
+                    Ok::<(), Fail>(())
                 }
-                Ok::<(), Fail>(())
-            }
-        })
+            })
     };
     let dying = worker(true).start().unwrap();
     pass(Span::secs(1)).await;
@@ -204,7 +282,13 @@ async fn the_next_run_of_a_killed_job_takes_its_lock_over_and_works() {
 async fn who_waits_for_a_lock_has_it_when_it_is_free_or_gives_up() {
     let World { backstop, .. } = world();
     let lock = backstop.try_lock("a").await.unwrap().unwrap();
-    assert!(backstop.lock_within("a", Span::secs(1)).await.unwrap().is_none());
+    assert!(
+        backstop
+            .lock_within("a", Span::secs(1))
+            .await
+            .unwrap()
+            .is_none()
+    );
     let waiting = tokio::spawn({
         let backstop = backstop.clone();
         async move { backstop.lock_within("a", Span::secs(5)).await }
@@ -220,7 +304,10 @@ async fn what_is_done_is_remembered_for_as_long_as_was_said() {
     let long = "k".repeat(2_000);
     for key in ["email:42", "", &long] {
         assert!(!backstop.already_done(key).await.unwrap());
-        assert!(backstop.mark_done(key, Span::hours(1)).await.unwrap(), "the first to say so");
+        assert!(
+            backstop.mark_done(key, Span::hours(1)).await.unwrap(),
+            "the first to say so"
+        );
         assert!(!backstop.mark_done(key, Span::hours(1)).await.unwrap());
         assert!(backstop.already_done(key).await.unwrap());
     }
@@ -234,17 +321,44 @@ async fn marks_and_locks_that_are_over_are_forgotten_by_workers() {
     let World { backstop, .. } = world();
     backstop.mark_done("old", Span::hours(1)).await.unwrap();
     backstop.mark_done("young", Span::days(9)).await.unwrap();
-    backstop.try_lock("old").await.unwrap().unwrap().release().await.unwrap();
-    let timing =
-        Timing { sweep: Span::hours(1), prune: Span::hours(1), poll: Span::hours(1), ..Timing::default() };
-    let worker = backstop.worker().services(Services::CallersRuntime).timing(timing);
-    let worker = worker.handle_raw("q", |_: Run| async { Ok::<(), Fail>(()) }).start().unwrap();
+    backstop
+        .try_lock("old")
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let timing = Timing {
+        sweep: Span::hours(1),
+        prune: Span::hours(1),
+        poll: Span::hours(1),
+        ..Timing::default()
+    };
+    let worker = backstop
+        .worker()
+        .services(Services::CallersRuntime)
+        .timing(timing);
+    let worker = worker
+        .handle_raw("q", |_: Run| async { Ok::<(), Fail>(()) })
+        .start()
+        .unwrap();
     pass(Span::hours(27)).await;
     worker.stop();
     worker.stopped().await;
-    let all = CellQuery { prefix: String::new(), after: None, limit: 10 };
-    let left: Vec<String> =
-        backstop.store().list_cells(all).await.unwrap().into_iter().map(|cell| cell.name).collect();
+    let all = CellQuery {
+        prefix: String::new(),
+        after: None,
+        limit: 10,
+    };
+    let left: Vec<String> = backstop
+        .store()
+        .list_cells(all)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|cell| cell.name)
+        .collect();
     assert_eq!(left, ["done/young"]);
 }
 
@@ -253,8 +367,14 @@ fn addresses() -> (tempfile::TempDir, [String; 4]) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("locks.db");
     let sqlite = format!("sqlite:{}", file.display());
-    let (postgres, redis) = (servers::postgres().fresh_url(), servers::redis().fresh_url());
-    (folder, [sqlite, postgres, redis, servers::cluster().fresh_url()])
+    let (postgres, redis) = (
+        servers::postgres().fresh_url(),
+        servers::redis().fresh_url(),
+    );
+    (
+        folder,
+        [sqlite, postgres, redis, servers::cluster().fresh_url()],
+    )
 }
 
 /// Runs two copies of a job at once, each in a worker and over a connection of its own; both must end as done.
@@ -263,23 +383,41 @@ where
     F: Fn(Run) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), Fail>> + Send + 'static,
 {
-    let (one, two) = (Backstop::open(address).await.unwrap(), Backstop::open(address).await.unwrap());
+    let (one, two) = (
+        Backstop::open(address).await.unwrap(),
+        Backstop::open(address).await.unwrap(),
+    );
     for id in ["one", "two"] {
         one.draft("q").id(id).push().await.unwrap();
     }
-    let one_each = || QueueSettings { concurrency: 1, prefetch: Some(0), ..QueueSettings::default() };
+    let one_each = || QueueSettings {
+        concurrency: 1,
+        prefetch: Some(0),
+        ..QueueSettings::default()
+    };
     let worked = |backstop: &Backstop| {
-        backstop.worker().handle_raw("q", handler(backstop.clone())).queue("q", one_each()).drain()
+        backstop
+            .worker()
+            .handle_raw("q", handler(backstop.clone()))
+            .queue("q", one_each())
+            .drain()
     };
     let (first, second) = tokio::join!(worked(&one), worked(&two));
-    assert_eq!(first.unwrap().done + second.unwrap().done, 2, "both end as done: {address}");
+    assert_eq!(
+        first.unwrap().done + second.unwrap().done,
+        2,
+        "both end as done: {address}"
+    );
 }
 
 #[tokio::test]
 async fn of_many_who_take_a_lock_at_once_one_has_it() {
     let (_folder, addresses) = addresses();
     for address in addresses {
-        let (one, two) = (Backstop::open(&address).await.unwrap(), Backstop::open(&address).await.unwrap());
+        let (one, two) = (
+            Backstop::open(&address).await.unwrap(),
+            Backstop::open(&address).await.unwrap(),
+        );
         for round in 0..5 {
             let name = format!("change:{round}");
             let tries = (0..16).map(|n| if n % 2 == 0 { &one } else { &two }.try_lock(&name));
@@ -363,11 +501,20 @@ async fn of_two_copies_of_a_fast_job_on_postgres_one_has_the_effect() {
     let send = |url: String, table: String| async move {
         let mut client = backstop::postgres::connect(&url).await?;
         let transaction = client.transaction().await?;
-        let row =
-            transaction.query_one(&format!("SELECT sent FROM {table} WHERE id = 1 FOR UPDATE"), &[]).await?;
+        let row = transaction
+            .query_one(
+                &format!("SELECT sent FROM {table} WHERE id = 1 FOR UPDATE"),
+                &[],
+            )
+            .await?;
         if row.get::<_, i32>(0) == 0 {
             tokio::time::sleep(Duration::from_millis(30)).await;
-            transaction.execute(&format!("UPDATE {table} SET sent = sent + 1 WHERE id = 1"), &[]).await?;
+            transaction
+                .execute(
+                    &format!("UPDATE {table} SET sent = sent + 1 WHERE id = 1"),
+                    &[],
+                )
+                .await?;
         }
         transaction.commit().await?;
         Ok(())
@@ -377,9 +524,15 @@ async fn of_two_copies_of_a_fast_job_on_postgres_one_has_the_effect() {
         move |_: Run| send(address.clone(), name.clone())
     };
     two_copies(&servers::postgres().fresh_url(), copy).await;
-    let row = client.query_one(&format!("SELECT sent FROM {table}"), &[]).await.unwrap();
+    let row = client
+        .query_one(&format!("SELECT sent FROM {table}"), &[])
+        .await
+        .unwrap();
     assert_eq!(row.get::<_, i32>(0), 1);
-    client.batch_execute(&format!("DROP TABLE {table}")).await.unwrap();
+    client
+        .batch_execute(&format!("DROP TABLE {table}"))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -398,9 +551,11 @@ async fn of_two_copies_of_a_fast_job_on_sqlite_one_has_the_effect() {
     let send = move |path: std::path::PathBuf| async move {
         tokio::task::spawn_blocking(move || {
             let mut connection = open(&path);
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let sent: i32 =
-                transaction.query_row("SELECT sent FROM emails WHERE id = 1", [], |row| row.get(0))?;
+                transaction
+                    .query_row("SELECT sent FROM emails WHERE id = 1", [], |row| row.get(0))?;
             if sent == 0 {
                 std::thread::sleep(Duration::from_millis(30));
                 transaction.execute("UPDATE emails SET sent = sent + 1 WHERE id = 1", [])?;
@@ -416,6 +571,8 @@ async fn of_two_copies_of_a_fast_job_on_sqlite_one_has_the_effect() {
     };
     let store = format!("sqlite:{}", folder.path().join("backstop.db").display());
     two_copies(&store, copy).await;
-    let sent: i32 = open(&file).query_row("SELECT sent FROM emails", [], |row| row.get(0)).unwrap();
+    let sent: i32 = open(&file)
+        .query_row("SELECT sent FROM emails", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(sent, 1);
 }

@@ -6,7 +6,8 @@ use backstop::core::simulate::{Scenario, Simulated, simulate};
 use backstop::core::{Bounds, Payload, State};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, Kind, NewJob, QueueName, QueueSettings, Random, RetryPolicy, Run, Services, Span,
+    Backstop, Fail, Kind, NewJob, QueueName, QueueSettings, Random, RetryPolicy, Run, Services,
+    Span,
 };
 use backstop_core::port::{Operator, Shelf};
 use backstop_memory::MemoryStore;
@@ -38,8 +39,11 @@ struct Seen {
 
 async fn real_run((from, until, run_for): Plan, breaker: Option<BreakerSettings>) -> Seen {
     let store = Arc::new(MemoryStore::new());
-    let backstop =
-        Backstop::on(Arc::<MemoryStore>::clone(&store), Arc::new(VirtualClock::start()), Random::seeded(3));
+    let backstop = Backstop::on(
+        Arc::<MemoryStore>::clone(&store),
+        Arc::new(VirtualClock::start()),
+        Random::seeded(3),
+    );
     let began = Instant::now();
     let (calls, in_outage) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (all, down) = (Arc::clone(&calls), Arc::clone(&in_outage));
@@ -50,29 +54,70 @@ async fn real_run((from, until, run_for): Plan, breaker: Option<BreakerSettings>
         down.fetch_add(u64::from(is_down), Ordering::Relaxed);
         async move {
             tokio::time::sleep(SERVICE_TIME).await;
-            if is_down { Err(Fail::retry("down")) } else { Ok(()) }
+            if is_down {
+                Err(Fail::retry("down"))
+            } else {
+                Ok(())
+            }
         }
     };
     // What is done is gone at once: the store in memory counts by looking at every job.
-    let shelf = Shelf { done_for: Span::ZERO, ..Shelf::default() };
-    let gate = backstop_core::gate::GateSettings { deaths: u32::MAX, ..Default::default() };
-    let bounds = Some(Bounds { dead_max: u64::from(u32::MAX), ..Bounds::default() });
-    let settings =
-        QueueSettings { concurrency: CONCURRENCY, breaker, gate, shelf, bounds, ..QueueSettings::default() };
-    let settings = QueueSettings { retry: RetryPolicy::default(), ..settings };
+    let shelf = Shelf {
+        done_for: Span::ZERO,
+        ..Shelf::default()
+    };
+    let gate = backstop_core::gate::GateSettings {
+        deaths: u32::MAX,
+        ..Default::default()
+    };
+    let bounds = Some(Bounds {
+        dead_max: u64::from(u32::MAX),
+        ..Bounds::default()
+    });
+    let settings = QueueSettings {
+        concurrency: CONCURRENCY,
+        breaker,
+        gate,
+        shelf,
+        bounds,
+        ..QueueSettings::default()
+    };
+    let settings = QueueSettings {
+        retry: RetryPolicy::default(),
+        ..settings
+    };
     let worker = backstop.worker().services(Services::CallersRuntime);
-    let worker = worker.handle_raw("q", handler).queue("q", settings).start().expect("it starts");
-    let (queue, kind) = (QueueName::new("q").expect("a name"), Kind::new("call").expect("a kind"));
+    let worker = worker
+        .handle_raw("q", handler)
+        .queue("q", settings)
+        .start()
+        .expect("it starts");
+    let (queue, kind) = (
+        QueueName::new("q").expect("a name"),
+        Kind::new("call").expect("a kind"),
+    );
     let mut gone_at = None;
     for slice in 0..run_for * SLICES {
-        let job = |_| NewJob::new(backstop.new_id(), queue.clone(), kind.clone(), Payload::default());
-        backstop.push_jobs((0..RATE / SLICES).map(job).collect()).await.expect("pushed");
+        let job = |_| {
+            NewJob::new(
+                backstop.new_id(),
+                queue.clone(),
+                kind.clone(),
+                Payload::default(),
+            )
+        };
+        backstop
+            .push_jobs((0..RATE / SLICES).map(job).collect())
+            .await
+            .expect("pushed");
         tokio::time::sleep_until(
             began + Duration::from_secs(1) * u32::try_from(slice + 1).expect("small") / 20,
         )
         .await;
         if slice % SLICES == 0 && slice / SLICES > until && gone_at.is_none() {
-            let live = store.queues(backstop.now()).await.expect("read")[0].counts.live();
+            let live = store.queues(backstop.now()).await.expect("read")[0]
+                .counts
+                .live();
             gone_at = (live < RATE).then(|| began.elapsed());
         }
     }
@@ -110,23 +155,43 @@ fn foretold((from, until, run_for): Plan, breaker: Option<BreakerSettings>) -> S
 fn within_a_tenth(what: &str, foretold: u64, seen: u64) {
     let apart = foretold.abs_diff(seen) as f64;
     // A handful more or less is the noise of small numbers.
-    assert!(apart <= 0.1 * foretold as f64 + 3.0, "{what}: {foretold} foretold, {seen} seen");
+    assert!(
+        apart <= 0.1 * foretold as f64 + 3.0,
+        "{what}: {foretold} foretold, {seen} seen"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_a_breaker_an_outage_costs_a_few_probes_and_hardly_a_job() {
     let breaker = Some(BreakerSettings::default());
-    let (seen, foretold) = (real_run(TEN_MINUTES, breaker).await, foretold(TEN_MINUTES, breaker));
+    let (seen, foretold) = (
+        real_run(TEN_MINUTES, breaker).await,
+        foretold(TEN_MINUTES, breaker),
+    );
     eprintln!(
         "seen {seen:?}\nforetold {:?} calls, {} in the outage, {} dead, backlog gone at {:?}",
         foretold.calls, foretold.calls_during_outage, foretold.dead, foretold.backlog_gone_at
     );
-    assert_eq!(seen.done + seen.dead, seen.jobs, "nothing is lost: {seen:?}");
-    assert!(seen.dead * 100 < seen.jobs, "fewer than one in a hundred die: {seen:?}");
+    assert_eq!(
+        seen.done + seen.dead,
+        seen.jobs,
+        "nothing is lost: {seen:?}"
+    );
+    assert!(
+        seen.dead * 100 < seen.jobs,
+        "fewer than one in a hundred die: {seen:?}"
+    );
     let probes_max = 600 / 30 * 3 + CONCURRENCY as u64 + 5;
-    assert!(seen.calls_in_outage <= probes_max, "at most {probes_max} calls while it is down: {seen:?}");
+    assert!(
+        seen.calls_in_outage <= probes_max,
+        "at most {probes_max} calls while it is down: {seen:?}"
+    );
     within_a_tenth("calls", foretold.calls, seen.calls);
-    within_a_tenth("calls in the outage", foretold.calls_during_outage, seen.calls_in_outage);
+    within_a_tenth(
+        "calls in the outage",
+        foretold.calls_during_outage,
+        seen.calls_in_outage,
+    );
     within_a_tenth("dead", foretold.dead, seen.dead);
     let gone = foretold.backlog_gone_at.expect("it goes").as_secs_f64();
     let seen_gone = seen.backlog_gone_at.expect("it goes").as_secs_f64();
@@ -139,9 +204,20 @@ async fn with_a_breaker_an_outage_costs_a_few_probes_and_hardly_a_job() {
 #[tokio::test(start_paused = true)]
 async fn without_a_breaker_the_same_outage_costs_every_job_of_it() {
     let (seen, foretold) = (real_run(ONE_MINUTE, None).await, foretold(ONE_MINUTE, None));
-    assert_eq!(seen.done + seen.dead, seen.jobs, "nothing is lost: {seen:?}");
+    assert_eq!(
+        seen.done + seen.dead,
+        seen.jobs,
+        "nothing is lost: {seen:?}"
+    );
     within_a_tenth("calls", foretold.calls, seen.calls);
-    within_a_tenth("calls in the outage", foretold.calls_during_outage, seen.calls_in_outage);
+    within_a_tenth(
+        "calls in the outage",
+        foretold.calls_during_outage,
+        seen.calls_in_outage,
+    );
     within_a_tenth("dead", foretold.dead, seen.dead);
-    assert!(seen.dead * 10 > seen.jobs * 3, "a third of the jobs came in the outage and died: {seen:?}");
+    assert!(
+        seen.dead * 10 > seen.jobs * 3,
+        "a third of the jobs came in the outage and died: {seen:?}"
+    );
 }

@@ -14,7 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn limited(limit: RateLimit) -> QueueSettings {
-    QueueSettings { concurrency: 4, prefetch: Some(4), ..QueueSettings::default() }.rate_limited(limit)
+    QueueSettings {
+        concurrency: 4,
+        prefetch: Some(4),
+        ..QueueSettings::default()
+    }
+    .rate_limited(limit)
 }
 
 fn five_a_minute() -> RateLimit {
@@ -23,22 +28,39 @@ fn five_a_minute() -> RateLimit {
 
 async fn push(backstop: &Backstop, jobs: usize) {
     for n in 0..jobs {
-        backstop.draft("q").id(&n.to_string()).push().await.expect("pushed");
+        backstop
+            .draft("q")
+            .id(&n.to_string())
+            .push()
+            .await
+            .expect("pushed");
     }
 }
 
 async fn job(backstop: &Backstop, n: usize) -> Job {
-    backstop.job(JobId::named(&n.to_string())).await.expect("memory answers").expect("the job is there")
+    backstop
+        .job(JobId::named(&n.to_string()))
+        .await
+        .expect("memory answers")
+        .expect("the job is there")
 }
 
 async fn count(backstop: &Backstop, state: State) -> u64 {
-    let queues = backstop.store().queues(backstop.now()).await.expect("memory answers");
+    let queues = backstop
+        .store()
+        .queues(backstop.now())
+        .await
+        .expect("memory answers");
     queues.iter().map(|queue| queue.counts.of(state)).sum()
 }
 
 /// Runs what is ready, and answers how many were done.
 async fn drained(test: &Test, settings: QueueSettings) -> u64 {
-    let worker = test.backstop.worker().handle_raw("q", |_: Run| async { Ok(()) }).queue("q", settings);
+    let worker = test
+        .backstop
+        .worker()
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .queue("q", settings);
     worker.drain().await.expect("drained").done
 }
 
@@ -48,7 +70,10 @@ async fn what_is_over_the_limit_goes_back_and_is_not_charged() {
     push(&test.backstop, 8).await;
     assert_eq!(drained(&test, limited(five_a_minute())).await, 5);
     let late = job(&test.backstop, 7).await;
-    assert_eq!((late.state, late.attempt, late.lost_leases), (State::Scheduled, 0, 0));
+    assert_eq!(
+        (late.state, late.attempt, late.lost_leases),
+        (State::Scheduled, 0, 0)
+    );
     assert_eq!(late.run_at.since(test.backstop.now()), Span::minutes(5));
     test.clock.advance(Span::minutes(4));
     assert_eq!(
@@ -78,7 +103,10 @@ async fn without_over_a_job_over_the_limit_goes_back_until_there_is_room() {
         }
         test.clock.advance(Span::millis(200));
     }
-    assert_eq!((done, test.backstop.now().since(began_at)), (40, Span::millis(7_200)));
+    assert_eq!(
+        (done, test.backstop.now().since(began_at)),
+        (40, Span::millis(7_200))
+    );
 }
 
 #[tokio::test]
@@ -87,12 +115,30 @@ async fn two_workers_share_one_limit() {
     push(&test.backstop, 3).await;
     assert_eq!(drained(&test, limited(five_a_minute())).await, 3);
     for n in 3..8 {
-        test.backstop.draft("q").id(&n.to_string()).push().await.expect("pushed");
+        test.backstop
+            .draft("q")
+            .id(&n.to_string())
+            .push()
+            .await
+            .expect("pushed");
     }
-    assert_eq!(drained(&test, limited(five_a_minute())).await, 2, "another worker, the same minute");
+    assert_eq!(
+        drained(&test, limited(five_a_minute())).await,
+        2,
+        "another worker, the same minute"
+    );
     test.clock.advance(Span::secs(12));
-    test.backstop.draft("q").id("late").push().await.expect("pushed");
-    assert_eq!(drained(&test, limited(five_a_minute())).await, 1, "a fifth of a minute is room for one");
+    test.backstop
+        .draft("q")
+        .id("late")
+        .push()
+        .await
+        .expect("pushed");
+    assert_eq!(
+        drained(&test, limited(five_a_minute())).await,
+        1,
+        "a fifth of a minute is room for one"
+    );
 }
 
 /// Two processes on one store, each by a clock that stands still.
@@ -110,7 +156,10 @@ impl Pair {
             let clock = Arc::<ManualClock>::clone(&clocks[n]);
             Backstop::on(opened.store().clone(), clock, Random::seeded(n as u64))
         };
-        Self { processes: [process(0).await, process(1).await], clocks: clocks.clone() }
+        Self {
+            processes: [process(0).await, process(1).await],
+            clocks: clocks.clone(),
+        }
     }
 
     fn advance(&self, span: Span) {
@@ -124,7 +173,10 @@ impl Pair {
 async fn pairs(apart: Span) -> (tempfile::TempDir, Vec<Pair>) {
     let folder = tempfile::tempdir().expect("a folder");
     let sqlite = format!("sqlite:{}", folder.path().join("rates.db").display());
-    let (postgres, redis) = (servers::postgres().fresh_url(), servers::redis().fresh_url());
+    let (postgres, redis) = (
+        servers::postgres().fresh_url(),
+        servers::redis().fresh_url(),
+    );
     let mut pairs = Vec::new();
     for address in [sqlite, postgres, redis, servers::cluster().fresh_url()] {
         pairs.push(Pair::on(&address, apart).await);
@@ -157,7 +209,9 @@ async fn on_every_store_two_processes_share_one_limit_and_what_is_over_it_is_not
                 let (attempts, wait) = (job.attempt, job.run_at.since(both.clocks[0].now()));
                 match job.state {
                     State::Done => assert_eq!(attempts, 1),
-                    State::Scheduled => assert_eq!((attempts, wait), (0, Span::minutes(5)), "{job:?}"),
+                    State::Scheduled => {
+                        assert_eq!((attempts, wait), (0, Span::minutes(5)), "{job:?}")
+                    }
                     _ => unreachable!("neither done nor put off: {job:?}"),
                 }
                 assert_eq!(job.lost_leases, 0);
@@ -176,12 +230,23 @@ async fn on_every_store_two_processes_whose_clocks_differ_get_no_more_than_the_l
         let limit = RateLimit::new(10, Span::secs(1)).over(Span::millis(50));
         let mut done = 0;
         for turn in 0..40 {
-            let worker = pair.processes[turn % 2].worker().handle_raw("q", |_: Run| async { Ok(()) });
-            done += worker.queue("q", limited(limit)).drain().await.expect("drained").done;
+            let worker = pair.processes[turn % 2]
+                .worker()
+                .handle_raw("q", |_: Run| async { Ok(()) });
+            done += worker
+                .queue("q", limited(limit))
+                .drain()
+                .await
+                .expect("drained")
+                .done;
             pair.advance(Span::millis(50));
         }
         let most = 10 + 20 + 4;
-        assert!((25..=most).contains(&done), "{done} of at most {most}: {:?}", pair.processes);
+        assert!(
+            (25..=most).contains(&done),
+            "{done} of at most {most}: {:?}",
+            pair.processes
+        );
     }
 }
 
@@ -193,15 +258,35 @@ async fn nothing_runs_without_leave() {
     let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, Random::seeded(1));
     push(&backstop, 1).await;
     // Seizing, promoting and claiming go well; what was taken before cannot be read.
-    for fault in [Fault::DelayBefore, Fault::DelayBefore, Fault::DelayBefore, Fault::Refused] {
+    for fault in [
+        Fault::DelayBefore,
+        Fault::DelayBefore,
+        Fault::DelayBefore,
+        Fault::Refused,
+    ] {
         flaky.next_call(fault);
     }
     let worker = backstop.worker().handle_raw("q", |_: Run| async { Ok(()) });
-    let progress = worker.queue("q", limited(five_a_minute())).drain().await.expect("drained");
-    assert_eq!((progress.started, progress.released, flaky.injected(Fault::Refused)), (0, 1, 1));
+    let progress = worker
+        .queue("q", limited(five_a_minute()))
+        .drain()
+        .await
+        .expect("drained");
+    assert_eq!(
+        (
+            progress.started,
+            progress.released,
+            flaky.injected(Fault::Refused)
+        ),
+        (0, 1, 1)
+    );
     let job = job(&backstop, 0).await;
     assert_eq!((job.state, job.attempt), (State::Scheduled, 0));
-    assert_eq!(job.run_at.since(backstop.now()), Span::secs(1), "it was not over the limit");
+    assert_eq!(
+        job.run_at.since(backstop.now()),
+        Span::secs(1),
+        "it was not over the limit"
+    );
 }
 
 struct Crew {
@@ -223,11 +308,22 @@ impl Crew {
                 seen.fetch_add(1, Ordering::SeqCst);
                 async { Ok(()) }
             };
-            let worker = backstop.worker().name(name).services(Services::CallersRuntime);
-            worker.handle_raw("q", handler).queue("q", limited(limit)).start().expect("started")
+            let worker = backstop
+                .worker()
+                .name(name)
+                .services(Services::CallersRuntime);
+            worker
+                .handle_raw("q", handler)
+                .queue("q", limited(limit))
+                .start()
+                .expect("started")
         };
         let workers = vec![worker("one"), worker("two")];
-        Self { backstop, workers, started }
+        Self {
+            backstop,
+            workers,
+            started,
+        }
     }
 
     async fn stop(self) {
@@ -244,10 +340,20 @@ async fn a_backlog_runs_at_the_pace_of_the_limit_and_stays_in_line() {
     push(&crew.backstop, 200).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     let started = crew.started.load(Ordering::SeqCst);
-    assert!((65..=70).contains(&started), "{started} of at most ten and one a second");
+    assert!(
+        (65..=70).contains(&started),
+        "{started} of at most ten and one a second"
+    );
     let put_off = count(&crew.backstop, State::Scheduled).await;
-    assert!(put_off > 0 && put_off <= 16, "{put_off}: only what was in hand when the limit was met");
-    assert_eq!(job(&crew.backstop, 199).await.state, State::Ready, "the rest was not touched");
+    assert!(
+        put_off > 0 && put_off <= 16,
+        "{put_off}: only what was in hand when the limit was met"
+    );
+    assert_eq!(
+        job(&crew.backstop, 199).await.state,
+        State::Ready,
+        "the rest was not touched"
+    );
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(count(&crew.backstop, State::Done).await, 200);
     crew.stop().await;

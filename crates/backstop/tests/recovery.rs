@@ -8,7 +8,8 @@ use backstop::core::port::{Backlog, Beat, Claim, Operator};
 use backstop::core::verdict::Reason;
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, JobId, QueueName, QueueSettings, Random, Run, Running, Services, Span, WorkerBuilder,
+    Backstop, Fail, JobId, QueueName, QueueSettings, Random, Run, Running, Services, Span,
+    WorkerBuilder,
 };
 use backstop_core::{Job, Time};
 use backstop_memory::MemoryStore;
@@ -33,13 +34,20 @@ struct Process {
 
 impl World {
     fn new() -> Self {
-        let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(VirtualClock::start()));
+        let (store, clock) = (
+            Arc::new(MemoryStore::new()),
+            Arc::new(VirtualClock::start()),
+        );
         let backstop = Backstop::on(
             Arc::<MemoryStore>::clone(&store),
             Arc::<VirtualClock>::clone(&clock),
             Random::seeded(7),
         );
-        Self { store, clock, backstop }
+        Self {
+            store,
+            clock,
+            backstop,
+        }
     }
 
     fn process(&self, seed: u64) -> Process {
@@ -53,11 +61,21 @@ impl World {
     }
 
     async fn push(&self, id: &str) -> JobId {
-        self.backstop.draft("q").id(id).push().await.expect("pushed").id
+        self.backstop
+            .draft("q")
+            .id(id)
+            .push()
+            .await
+            .expect("pushed")
+            .id
     }
 
     async fn job(&self, id: JobId) -> Job {
-        self.store.job(id, self.backstop.now()).await.expect("memory answers").expect("the job is there")
+        self.store
+            .job(id, self.backstop.now())
+            .await
+            .expect("memory answers")
+            .expect("the job is there")
     }
 
     async fn state_becomes(&self, id: JobId, state: State) -> Job {
@@ -72,7 +90,11 @@ impl World {
     }
 
     async fn live(&self) -> u64 {
-        let queues = self.store.queues(self.backstop.now()).await.expect("memory answers");
+        let queues = self
+            .store
+            .queues(self.backstop.now())
+            .await
+            .expect("memory answers");
         queues.iter().map(|queue| queue.counts.live()).sum()
     }
 
@@ -83,9 +105,20 @@ impl World {
             number: LeaseNumber::draw(now.as_micros().unsigned_abs()),
             worker: WorkerName::new("doomed"),
             until: now.after(QueueSettings::default().lease),
-            wants: vec![Want { queue: queue(), max: jobs }],
+            wants: vec![Want {
+                queue: queue(),
+                max: jobs,
+            }],
         };
-        assert_eq!(self.store.claim(claim, now).await.expect("memory answers").runs.len(), jobs);
+        assert_eq!(
+            self.store
+                .claim(claim, now)
+                .await
+                .expect("memory answers")
+                .runs
+                .len(),
+            jobs
+        );
     }
 
     /// A worker that is alive, and has beaten just now.
@@ -103,7 +136,10 @@ impl World {
 
 impl Process {
     fn worker(&self, name: &str) -> WorkerBuilder {
-        self.backstop.worker().name(name).services(Services::CallersRuntime)
+        self.backstop
+            .worker()
+            .name(name)
+            .services(Services::CallersRuntime)
     }
 }
 
@@ -118,7 +154,12 @@ async fn stopped(worker: Running) -> backstop::Progress {
 
 /// Lets processes work, one after the other, until nothing is left to do: `poison` kills each it runs in at once, everything else takes
 /// its time. Answers how many died. `name` is that of the worker that comes after so many deaths.
-async fn live_through(world: &World, poison: JobId, takes: Duration, name: fn(u64) -> String) -> u64 {
+async fn live_through(
+    world: &World,
+    poison: JobId,
+    takes: Duration,
+    name: fn(u64) -> String,
+) -> u64 {
     let crashed = Arc::new(Notify::new());
     let mut dead = Vec::new();
     let mut deaths = 0;
@@ -137,7 +178,11 @@ async fn live_through(world: &World, poison: JobId, takes: Duration, name: fn(u6
                 Ok(())
             }
         };
-        let settings = QueueSettings { concurrency: 4, prefetch: Some(4), ..QueueSettings::default() };
+        let settings = QueueSettings {
+            concurrency: 4,
+            prefetch: Some(4),
+            ..QueueSettings::default()
+        };
         let worker = process
             .worker(&name(deaths))
             .handle_raw("q", handler)
@@ -160,7 +205,11 @@ async fn live_through(world: &World, poison: JobId, takes: Duration, name: fn(u6
 
 #[tokio::test(start_paused = true)]
 async fn a_poison_job_alone_dies_and_everybody_else_is_done() {
-    check_poison(|deaths| format!("worker-{deaths}"), ["worker-0", "worker-1", "worker-2"]).await;
+    check_poison(
+        |deaths| format!("worker-{deaths}"),
+        ["worker-0", "worker-1", "worker-2"],
+    )
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,8 +230,17 @@ async fn check_poison(name: fn(u64) -> String, lost_workers: [&str; 3]) {
     }
     let deaths = live_through(&world, poison, Duration::from_millis(200), name).await;
     let killer = world.job(poison).await;
-    assert_eq!((killer.state, killer.reason, deaths), (State::Dead, Some(Reason::CrashedWorker), 3));
-    let context = killer.history.failures().pop().expect("it says why").context.expect("it is known");
+    assert_eq!(
+        (killer.state, killer.reason, deaths),
+        (State::Dead, Some(Reason::CrashedWorker), 3)
+    );
+    let context = killer
+        .history
+        .failures()
+        .pop()
+        .expect("it says why")
+        .context
+        .expect("it is known");
     assert_eq!(context.lost_workers, lost_workers, "whom it took along");
     for id in innocents {
         let job = world.job(id).await;
@@ -201,12 +259,23 @@ async fn who_was_suspected_before_does_not_die_of_what_runs_beside_it() {
     // A restart of its worker, nobody's fault.
     world.claim_and_vanish(3).await;
     let poison = world.push("poison").await;
-    live_through(&world, poison, Duration::from_secs(2), |deaths| format!("worker-{deaths}")).await;
+    live_through(&world, poison, Duration::from_secs(2), |deaths| {
+        format!("worker-{deaths}")
+    })
+    .await;
     let killer = world.job(poison).await;
-    assert_eq!((killer.state, killer.reason), (State::Dead, Some(Reason::CrashedWorker)));
+    assert_eq!(
+        (killer.state, killer.reason),
+        (State::Dead, Some(Reason::CrashedWorker))
+    );
     for id in suspects {
         let job = world.job(id).await;
-        assert_eq!((job.state, job.lost_leases < 3), (State::Done, true), "{id} lost {}", job.lost_leases);
+        assert_eq!(
+            (job.state, job.lost_leases < 3),
+            (State::Done, true),
+            "{id} lost {}",
+            job.lost_leases
+        );
     }
 }
 
@@ -218,7 +287,9 @@ async fn suspects_run_one_at_a_time_and_others_beside_them() {
     }
     world.claim_and_vanish(3).await;
     let (at_once, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let suspects: Vec<JobId> = (0..3).map(|n| JobId::named(&format!("suspect-{n}"))).collect();
+    let suspects: Vec<JobId> = (0..3)
+        .map(|n| JobId::named(&format!("suspect-{n}")))
+        .collect();
     let seen = (Arc::clone(&at_once), Arc::clone(&most), suspects.clone());
     let handler = move |run: Run| {
         let (at_once, most, suspects) = seen.clone();
@@ -232,14 +303,27 @@ async fn suspects_run_one_at_a_time_and_others_beside_them() {
         }
     };
     let process = world.process(1);
-    let settings = QueueSettings { concurrency: 3, prefetch: Some(0), ..QueueSettings::default() };
-    let worker = process.worker("w").handle_raw("q", handler).queue("q", settings).start().expect("started");
+    let settings = QueueSettings {
+        concurrency: 3,
+        prefetch: Some(0),
+        ..QueueSettings::default()
+    };
+    let worker = process
+        .worker("w")
+        .handle_raw("q", handler)
+        .queue("q", settings)
+        .start()
+        .expect("started");
     while at_once.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let beside = world.push("beside").await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(world.job(beside).await.state, State::Done, "suspects that wait keep nobody waiting");
+    assert_eq!(
+        world.job(beside).await.state,
+        State::Done,
+        "suspects that wait keep nobody waiting"
+    );
     for id in suspects {
         assert_eq!(world.state_becomes(id, State::Done).await.lost_leases, 1);
     }
@@ -259,8 +343,16 @@ async fn suspects_are_shared_by_workers_that_have_their_place_free() {
         Ok(())
     };
     let (one, two) = (world.process(1), world.process(2));
-    let one = one.worker("one").handle_raw("q", slow).start().expect("started");
-    let two = two.worker("two").handle_raw("q", slow).start().expect("started");
+    let one = one
+        .worker("one")
+        .handle_raw("q", slow)
+        .start()
+        .expect("started");
+    let two = two
+        .worker("two")
+        .handle_raw("q", slow)
+        .start()
+        .expect("started");
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!((one.progress().started, two.progress().started), (1, 1));
     stopped(one).await;
@@ -271,8 +363,11 @@ async fn suspects_are_shared_by_workers_that_have_their_place_free() {
 async fn taken_over_after(world: &World, id: JobId) -> Span {
     let process = world.process(9);
     let started = world.backstop.now();
-    let worker =
-        process.worker("keeper").handle_raw("other", |_: Run| async { Ok(()) }).start().expect("started");
+    let worker = process
+        .worker("keeper")
+        .handle_raw("other", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     world.state_becomes(id, State::Ready).await;
     let took = world.backstop.now().since(started);
     stopped(worker).await;
@@ -310,9 +405,17 @@ async fn what_ended_while_the_store_was_away_is_settled_and_not_repeated() {
         Ok(())
     };
     let (one, two) = (world.process(1), world.process(2));
-    let working = one.worker("one").handle_raw("q", slow).start().expect("started");
+    let working = one
+        .worker("one")
+        .handle_raw("q", slow)
+        .start()
+        .expect("started");
     world.state_becomes(id, State::Running).await;
-    let idle = two.worker("two").handle_raw("q", slow).start().expect("started");
+    let idle = two
+        .worker("two")
+        .handle_raw("q", slow)
+        .start()
+        .expect("started");
     tokio::time::sleep(Duration::from_secs(1)).await;
     for process in [&one, &two] {
         process.line.set_down(true);
@@ -323,7 +426,10 @@ async fn what_ended_while_the_store_was_away_is_settled_and_not_repeated() {
     }
     let job = world.state_becomes(id, State::Done).await;
     assert_eq!((job.attempt, job.lost_leases), (1, 0));
-    assert_eq!(stopped(working).await.started + stopped(idle).await.started, 1);
+    assert_eq!(
+        stopped(working).await.started + stopped(idle).await.started,
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,8 +437,11 @@ async fn a_living_keeper_takes_over_within_the_bound_whenever_it_started() {
     for started_before in [0, 3, 14, 100] {
         let world = World::new();
         let process = world.process(1);
-        let worker =
-            process.worker("keeper").handle_raw("q", |_: Run| async { Ok(()) }).queue("q", busy()).start();
+        let worker = process
+            .worker("keeper")
+            .handle_raw("q", |_: Run| async { Ok(()) })
+            .queue("q", busy())
+            .start();
         let worker = worker.expect("started");
         tokio::time::sleep(Duration::from_secs(started_before)).await;
         // Claimed before the keeper can: it is paused.
@@ -341,7 +450,10 @@ async fn a_living_keeper_takes_over_within_the_bound_whenever_it_started() {
         let died_at: Time = world.backstop.now();
         let job = world.state_becomes(id, State::Done).await;
         let took = job.finished_at.expect("done").since(died_at);
-        assert!(took <= worker.recovery_bound(), "{took}, {started_before} s after the start");
+        assert!(
+            took <= worker.recovery_bound(),
+            "{took}, {started_before} s after the start"
+        );
         stopped(worker).await;
     }
 }
@@ -353,9 +465,17 @@ async fn a_dead_workers_job_runs_again_although_the_clock_was_set_back() {
         let id = world.push("a").await;
         let (dying, living) = (world.process(1), world.process(2));
         let stuck = |_: Run| std::future::pending::<Result<(), Fail>>();
-        let dead = dying.worker("dies").handle_raw("q", stuck).queue("q", busy()).start().expect("started");
+        let dead = dying
+            .worker("dies")
+            .handle_raw("q", stuck)
+            .queue("q", busy())
+            .start()
+            .expect("started");
         world.state_becomes(id, State::Running).await;
-        let worker = living.worker("lives").handle_raw("q", |_: Run| async { Ok(()) }).queue("q", busy());
+        let worker = living
+            .worker("lives")
+            .handle_raw("q", |_: Run| async { Ok(()) })
+            .queue("q", busy());
         let worker = worker.start().expect("started");
         tokio::time::sleep(Duration::from_mins(5)).await;
         dying.line.set_down(true);
@@ -365,7 +485,10 @@ async fn a_dead_workers_job_runs_again_although_the_clock_was_set_back() {
         let job = world.state_becomes(id, State::Done).await;
         // The lease, and what a claim may last longer than the beat before it.
         let took = job.finished_at.expect("done").since(cut);
-        assert!(took <= worker.recovery_bound().plus(Span::secs(5)), "{took} after {back}");
+        assert!(
+            took <= worker.recovery_bound().plus(Span::secs(5)),
+            "{took} after {back}"
+        );
         assert_eq!(job.lost_leases, 1);
         stopped(worker).await;
     }
@@ -380,7 +503,12 @@ async fn a_living_worker_keeps_its_job_although_the_clock_was_set_back() {
         tokio::time::sleep(Duration::from_mins(4)).await;
         Ok(())
     };
-    let works = one.worker("works").handle_raw("q", slow).queue("q", busy()).start().expect("started");
+    let works = one
+        .worker("works")
+        .handle_raw("q", slow)
+        .queue("q", busy())
+        .start()
+        .expect("started");
     world.state_becomes(id, State::Running).await;
     let looks = keeper(&two, "looks");
     tokio::time::sleep(Duration::from_mins(1)).await;
@@ -407,7 +535,11 @@ async fn many_vanish(world: &World) -> Vec<JobId> {
 }
 
 fn keeper(process: &Process, name: &str) -> Running {
-    process.worker(name).handle_raw("other", |_: Run| async { Ok(()) }).start().expect("started")
+    process
+        .worker(name)
+        .handle_raw("other", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started")
 }
 
 #[tokio::test(start_paused = true)]
@@ -419,9 +551,15 @@ async fn where_many_leases_expire_at_once_one_worker_takes_them_over() {
     for id in ids {
         world.state_becomes(id, State::Ready).await;
     }
-    let (first, second) = (stopped(first).await.recovered, stopped(second).await.recovered);
+    let (first, second) = (
+        stopped(first).await.recovered,
+        stopped(second).await.recovered,
+    );
     assert_eq!(first + second, MANY as u64);
-    assert!(first.min(second) <= MANY as u64 / 10, "{first} and {second}");
+    assert!(
+        first.min(second) <= MANY as u64 / 10,
+        "{first} and {second}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -445,7 +583,11 @@ async fn whoever_takes_them_over_and_dies_is_followed_by_another() {
 }
 
 fn busy() -> QueueSettings {
-    QueueSettings { concurrency: 1, prefetch: Some(0), ..QueueSettings::default() }
+    QueueSettings {
+        concurrency: 1,
+        prefetch: Some(0),
+        ..QueueSettings::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -458,11 +600,22 @@ async fn a_run_that_outlives_its_lease_is_written_down() {
         tokio::time::sleep(Duration::from_secs(20)).await;
         Ok(())
     };
-    let settings = || QueueSettings { lease: Span::secs(1), ..busy() };
+    let settings = || QueueSettings {
+        lease: Span::secs(1),
+        ..busy()
+    };
     let (one, two) = (world.process(1), world.process(2));
-    let cut_off = one.worker("one").handle_raw("q", deaf).queue("q", settings()).start().expect("started");
+    let cut_off = one
+        .worker("one")
+        .handle_raw("q", deaf)
+        .queue("q", settings())
+        .start()
+        .expect("started");
     world.state_becomes(id, State::Running).await;
-    let other = two.worker("two").handle_raw("q", |_: Run| async { Ok(()) }).queue("q", settings());
+    let other = two
+        .worker("two")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .queue("q", settings());
     let other = other.start().expect("started");
     assert_eq!(world.backstop.overlaps(10).await.expect("listed"), []);
     one.line.set_down(true);
@@ -473,8 +626,14 @@ async fn a_run_that_outlives_its_lease_is_written_down() {
     let overlaps = world.backstop.overlaps(10).await.expect("listed");
     assert_eq!(overlaps.len(), 1, "{overlaps:?}");
     let overlap = &overlaps[0];
-    assert_eq!((overlap.job, overlap.worker.as_str(), overlap.queue.as_str()), (id, "one", "q"));
-    assert!(overlap.began_at < overlap.noticed_at && overlap.noticed_at < overlap.ended_at, "{overlap:?}");
+    assert_eq!(
+        (overlap.job, overlap.worker.as_str(), overlap.queue.as_str()),
+        (id, "one", "q")
+    );
+    assert!(
+        overlap.began_at < overlap.noticed_at && overlap.noticed_at < overlap.ended_at,
+        "{overlap:?}"
+    );
     assert_eq!(meters.counted("backstop_overlaps_total{queue=q}"), 1);
     stopped(cut_off).await;
     stopped(other).await;
@@ -489,9 +648,17 @@ async fn a_run_that_is_called_off_in_time_is_no_overlap() {
         Err(Fail::retry("called off"))
     };
     let (one, two) = (world.process(1), world.process(2));
-    let cut_off = one.worker("one").handle_raw("q", heeds).queue("q", busy()).start().expect("started");
+    let cut_off = one
+        .worker("one")
+        .handle_raw("q", heeds)
+        .queue("q", busy())
+        .start()
+        .expect("started");
     world.state_becomes(id, State::Running).await;
-    let other = two.worker("two").handle_raw("q", |_: Run| async { Ok(()) }).queue("q", busy());
+    let other = two
+        .worker("two")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .queue("q", busy());
     let other = other.start().expect("started");
     one.line.set_down(true);
     world.state_becomes(id, State::Done).await;
@@ -513,18 +680,39 @@ async fn how_long_a_rerun_took_is_told_once_for_each_loss() {
     world.claim_and_vanish(1).await;
     let puts_off = |_: Run| async { Err(Fail::snooze(Span::minutes(1))) };
     let first = world.process(1);
-    let worker = first.worker("one").handle_raw("q", puts_off).queue("q", busy()).start().expect("started");
+    let worker = first
+        .worker("one")
+        .handle_raw("q", puts_off)
+        .queue("q", busy())
+        .start()
+        .expect("started");
     world.state_becomes(id, State::Scheduled).await;
     stopped(worker).await;
     let told = meters.told(RERUNS);
-    assert!(told.len() == 1 && told[0] < 2.0, "from its detection on: {told:?}");
-    let lost = world.job(id).await.history.failures().pop().expect("it was lost");
-    assert!(lost.retry_in.is_some_and(|waited| waited < Span::secs(2)), "and in its history: {lost:?}");
+    assert!(
+        told.len() == 1 && told[0] < 2.0,
+        "from its detection on: {told:?}"
+    );
+    let lost = world
+        .job(id)
+        .await
+        .history
+        .failures()
+        .pop()
+        .expect("it was lost");
+    assert!(
+        lost.retry_in.is_some_and(|waited| waited < Span::secs(2)),
+        "and in its history: {lost:?}"
+    );
 
     // Other processes run it as well: the loss was made up for.
     for (seed, name) in [(2, "two"), (3, "three")] {
         let process = world.process(seed);
-        let worker = process.worker(name).handle_raw("q", puts_off).queue("q", busy()).start();
+        let worker = process
+            .worker(name)
+            .handle_raw("q", puts_off)
+            .queue("q", busy())
+            .start();
         let worker = worker.expect("started");
         tokio::time::sleep(Duration::from_mins(3)).await;
         assert!(stopped(worker).await.started > 1);
@@ -533,18 +721,30 @@ async fn how_long_a_rerun_took_is_told_once_for_each_loss() {
 
     let dying = world.process(4);
     let stuck = |_: Run| std::future::pending::<Result<(), Fail>>();
-    let worker = dying.worker("four").handle_raw("q", stuck).queue("q", busy()).start().expect("started");
+    let worker = dying
+        .worker("four")
+        .handle_raw("q", stuck)
+        .queue("q", busy())
+        .start()
+        .expect("started");
     world.state_becomes(id, State::Running).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     dying.line.set_down(true);
     drop(worker);
     let last = world.process(5);
-    let worker = last.worker("five").handle_raw("q", |_: Run| async { Ok(()) }).start().expect("started");
+    let worker = last
+        .worker("five")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .expect("started");
     world.state_becomes(id, State::Done).await;
     stopped(worker).await;
     let told = meters.told(RERUNS);
     assert!(told.len() == 2 && told[1] < 2.0, "another loss: {told:?}");
-    assert_eq!(meters.counted("backstop_recovered_total{outcome=charged,queue=q}"), 2);
+    assert_eq!(
+        meters.counted("backstop_recovered_total{outcome=charged,queue=q}"),
+        2
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -553,7 +753,12 @@ async fn how_long_an_expired_lease_waits_is_told_also_during_grace_and_without_t
     let id = world.push("a").await;
     let dying = world.process(1);
     let stuck = |_: Run| std::future::pending::<Result<(), Fail>>();
-    let worker = dying.worker("one").handle_raw("q", stuck).queue("q", busy()).start().expect("started");
+    let worker = dying
+        .worker("one")
+        .handle_raw("q", stuck)
+        .queue("q", busy())
+        .start()
+        .expect("started");
     world.state_becomes(id, State::Running).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     dying.line.set_down(true);
@@ -562,20 +767,33 @@ async fn how_long_an_expired_lease_waits_is_told_also_during_grace_and_without_t
 
     let _listening = meters.listen();
     let living = world.process(2);
-    let worker = living.worker("two").handle_raw("q", |_: Run| async { Ok(()) }).queue("q", busy()).start();
+    let worker = living
+        .worker("two")
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .queue("q", busy())
+        .start();
     let worker = worker.expect("started");
     let says = async |after: u64| {
         tokio::time::sleep(Duration::from_secs(after)).await;
         meters.says(OLDEST).expect("it is told")
     };
     let at_first = says(5).await;
-    assert!((585.0..=606.0).contains(&at_first), "ten minutes and a lease less: {at_first}");
+    assert!(
+        (585.0..=606.0).contains(&at_first),
+        "ten minutes and a lease less: {at_first}"
+    );
     living.line.set_down(true);
     let grown = says(100).await - at_first;
-    assert!((95.0..=101.0).contains(&grown), "it grows without the store: {grown}");
+    assert!(
+        (95.0..=101.0).contains(&grown),
+        "it grows without the store: {grown}"
+    );
     living.line.set_down(false);
     let during_grace = says(5).await - at_first;
-    assert!((100.0..=106.0).contains(&during_grace), "and is asked for again: {during_grace}");
+    assert!(
+        (100.0..=106.0).contains(&during_grace),
+        "and is asked for again: {during_grace}"
+    );
     world.state_becomes(id, State::Done).await;
     assert!(says(2).await.abs() < f64::EPSILON, "none is left");
     stopped(worker).await;

@@ -7,7 +7,8 @@ use backstop::dead::redrive::{Phase, Redrive, RedriveError, RedriveReport};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection, Letter, Shown};
 use backstop::testing::VirtualClock;
 use backstop::{
-    Backstop, Fail, JobId, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services, State, Time,
+    Backstop, Fail, JobId, QueueName, QueueSettings, Random, RetryPolicy, Run, Running, Services,
+    State, Time,
 };
 use backstop_memory::MemoryStore;
 use backstop_testkit::counted::Counted;
@@ -27,7 +28,12 @@ struct Scene {
 
 /// Of all letters, five first.
 fn all(rate: &str) -> Redrive {
-    Redrive { canary: 5, max_failures: 0, then_rate: rate.parse().unwrap(), selection: DeadSelection::All }
+    Redrive {
+        canary: 5,
+        max_failures: 0,
+        then_rate: rate.parse().unwrap(),
+        selection: DeadSelection::All,
+    }
 }
 
 fn id(n: usize) -> JobId {
@@ -45,13 +51,20 @@ async fn scene(letters: &[bool]) -> Scene {
     );
     for (n, good) in letters.iter().enumerate() {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        let line =
-            format!(r#"{{"id":"{n}","queue":"q","error":"boom","original_job":{{"payload":{good}}}}}"#);
+        let line = format!(
+            r#"{{"id":"{n}","queue":"q","error":"boom","original_job":{{"payload":{good}}}}}"#
+        );
         let letter = Letter::read(line.as_bytes(), backstop.now()).unwrap();
         backstop.dead().import(vec![letter]).await.unwrap();
     }
     tokio::time::sleep(Duration::from_millis(10)).await;
-    Scene { store, clock, backstop, runs: Arc::default(), count: letters.len() }
+    Scene {
+        store,
+        clock,
+        backstop,
+        runs: Arc::default(),
+        count: letters.len(),
+    }
 }
 
 impl Scene {
@@ -63,20 +76,46 @@ impl Scene {
         let (runs, backstop) = (Arc::clone(&self.runs), self.backstop.clone());
         let handler = move |run: Run| {
             runs.lock().unwrap().push((run.id(), backstop.now()));
-            async move { if run.payload() == b"true" { Ok(()) } else { Err(Fail::retry("boom again")) } }
+            async move {
+                if run.payload() == b"true" {
+                    Ok(())
+                } else {
+                    Err(Fail::retry("boom again"))
+                }
+            }
         };
-        let once = RetryPolicy::from_json(br#"{"kind":"constant","every":"1s","max_attempts":1}"#).unwrap();
-        let settings = QueueSettings { retry: once, ..QueueSettings::default() };
-        let worker = self.backstop.worker().name("w").services(Services::CallersRuntime);
-        worker.handle_raw("q", handler).queue("q", settings).start().unwrap()
+        let once = RetryPolicy::from_json(br#"{"kind":"constant","every":"1s","max_attempts":1}"#)
+            .unwrap();
+        let settings = QueueSettings {
+            retry: once,
+            ..QueueSettings::default()
+        };
+        let worker = self
+            .backstop
+            .worker()
+            .name("w")
+            .services(Services::CallersRuntime);
+        worker
+            .handle_raw("q", handler)
+            .queue("q", settings)
+            .start()
+            .unwrap()
     }
 
     async fn start(&self, max_failures: u32, rate: &str) -> String {
-        self.dead().redrive(Redrive { max_failures, ..all(rate) }).await.unwrap()
+        self.dead()
+            .redrive(Redrive {
+                max_failures,
+                ..all(rate)
+            })
+            .await
+            .unwrap()
     }
 
     async fn run(&self, id: &str) -> Result<RedriveReport, RedriveError> {
-        self.dead().run_redrive(id, |_| ControlFlow::Continue(())).await
+        self.dead()
+            .run_redrive(id, |_| ControlFlow::Continue(()))
+            .await
     }
 
     /// How often each letter was requeued.
@@ -98,7 +137,11 @@ async fn a_redrive_says_which_queues_nobody_serves() {
     let scene = scene(&[true; 3]).await;
     let id = scene.start(0, "100/s").await;
     let is_waiting = |report: &RedriveReport| {
-        if report.open > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if report.open > 0 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
     let report = scene.dead().run_redrive(&id, is_waiting).await.unwrap();
     let unserved = async |report: &RedriveReport| scene.dead().unserved(report).await.unwrap();
@@ -116,14 +159,33 @@ async fn a_good_canary_lets_all_others_follow() {
     let worker = scene.worker();
     let id = scene.start(0, "100/s").await;
     let report = scene.run(&id).await.unwrap();
-    assert_eq!((report.phase, report.requeued, report.died_again), (Phase::Done, 100, 0), "{report:?}");
+    assert_eq!(
+        (report.phase, report.requeued, report.died_again),
+        (Phase::Done, 100, 0),
+        "{report:?}"
+    );
     assert_eq!(report.done + report.open, 100);
-    assert_eq!((scene.requeues().await, scene.dead_now().await), (vec![1; 100], 0));
+    assert_eq!(
+        (scene.requeues().await, scene.dead_now().await),
+        (vec![1; 100], 0)
+    );
     assert_eq!(scene.dead().redrives().await.unwrap(), [report]);
     let again = scene.run(&id).await;
-    assert!(matches!(again, Err(RedriveError::Ended { phase: Phase::Done, .. })), "{again:?}");
+    assert!(
+        matches!(
+            again,
+            Err(RedriveError::Ended {
+                phase: Phase::Done,
+                ..
+            })
+        ),
+        "{again:?}"
+    );
     let audit = scene.dead().audit(1).await.unwrap();
-    assert_eq!((audit[0].what.clone(), audit[0].count), (format!("redrive {id}"), Some(100)));
+    assert_eq!(
+        (audit[0].what.clone(), audit[0].count),
+        (format!("redrive {id}"), Some(100))
+    );
     worker.stop();
 }
 
@@ -133,16 +195,34 @@ async fn a_bad_canary_stops_it_and_the_others_stay_dead() {
     let worker = scene.worker();
     let id = scene.start(1, "100/s").await;
     let report = scene.run(&id).await.unwrap();
-    assert_eq!((report.phase, report.requeued), (Phase::Failed, 5), "{report:?}");
+    assert_eq!(
+        (report.phase, report.requeued),
+        (Phase::Failed, 5),
+        "{report:?}"
+    );
     assert!(report.died_again >= 2 && report.why.unwrap().contains("at most 1 may"));
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(scene.dead_now().await, 20);
     let requeues = scene.requeues().await;
-    assert_eq!((&requeues[..5], &requeues[5..]), (&[1; 5][..], &[0; 15][..]), "the oldest went first");
-    let Shown::Letter(letter) = scene.dead().show(self::id(0)).await.unwrap() else { panic!("not dead") };
-    let errors: Vec<&str> =
-        letter.original_job.errors.iter().map(|failure| failure.error.message.as_str()).collect();
-    assert_eq!((letter.requeues, errors), (1, vec!["boom", "boom again"]), "the history stays");
+    assert_eq!(
+        (&requeues[..5], &requeues[5..]),
+        (&[1; 5][..], &[0; 15][..]),
+        "the oldest went first"
+    );
+    let Shown::Letter(letter) = scene.dead().show(self::id(0)).await.unwrap() else {
+        panic!("not dead")
+    };
+    let errors: Vec<&str> = letter
+        .original_job
+        .errors
+        .iter()
+        .map(|failure| failure.error.message.as_str())
+        .collect();
+    assert_eq!(
+        (letter.requeues, errors),
+        (1, vec!["boom", "boom again"]),
+        "the history stays"
+    );
     worker.stop();
 }
 
@@ -155,7 +235,14 @@ async fn deaths_behind_a_good_canary_stop_it_too() {
     let report = scene.run(&id).await.unwrap();
     assert_eq!(report.phase, Phase::Failed, "{report:?}");
     assert!(report.requeued < 60 && report.why.unwrap().contains("a larger share than 1 of 5"));
-    assert!(scene.requeues().await.into_iter().all(|requeues| requeues <= 1), "nothing goes round and round");
+    assert!(
+        scene
+            .requeues()
+            .await
+            .into_iter()
+            .all(|requeues| requeues <= 1),
+        "nothing goes round and round"
+    );
     worker.stop();
 }
 
@@ -166,12 +253,22 @@ async fn the_rate_is_kept() {
     let id = scene.start(0, "20/s").await;
     scene.run(&id).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let runs: Vec<Time> = scene.runs.lock().unwrap().iter().skip(5).map(|(_, at)| *at).collect();
+    let runs: Vec<Time> = scene
+        .runs
+        .lock()
+        .unwrap()
+        .iter()
+        .skip(5)
+        .map(|(_, at)| *at)
+        .collect();
     assert_eq!(runs.len(), 100);
     let took = runs[99].since(runs[0]).as_secs_f64();
     assert!((3.5..7.0).contains(&took), "100 at 20 a second took {took}");
     for window in runs.windows(45) {
-        assert!(window[44].since(window[0]).as_secs_f64() >= 1.0, "45 within a second");
+        assert!(
+            window[44].since(window[0]).as_secs_f64() >= 1.0,
+            "45 within a second"
+        );
     }
     worker.stop();
 }
@@ -186,11 +283,18 @@ async fn killed_in_the_middle_it_goes_on_and_requeues_each_once() {
         assert!(killed.is_err(), "it was still running after {after_ms} ms");
         if after_ms > 0 {
             let refused = scene.run(&id).await;
-            assert!(matches!(refused, Err(RedriveError::Busy { .. })), "{after_ms}: {refused:?}");
+            assert!(
+                matches!(refused, Err(RedriveError::Busy { .. })),
+                "{after_ms}: {refused:?}"
+            );
         }
         tokio::time::sleep(Duration::from_secs(16)).await;
         let report = scene.run(&id).await.unwrap();
-        assert_eq!((report.phase, report.requeued), (Phase::Done, 60), "{after_ms}");
+        assert_eq!(
+            (report.phase, report.requeued),
+            (Phase::Done, 60),
+            "{after_ms}"
+        );
         assert_eq!(scene.requeues().await, vec![1; 60], "{after_ms}");
         worker.stop();
     }
@@ -200,22 +304,40 @@ async fn killed_in_the_middle_it_goes_on_and_requeues_each_once() {
 async fn one_that_nobody_watches_is_left_to_servers_once_its_runner_is_gone_and_no_other_is() {
     let scene = scene(&[true; 60]).await;
     let left = async || -> Vec<String> {
-        scene.dead().redrives_left().await.unwrap().into_iter().map(|report| report.id).collect()
+        scene
+            .dead()
+            .redrives_left()
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|report| report.id)
+            .collect()
     };
     let watched = scene.start(0, "20/s").await;
     let id = scene.dead().redrive_unattended(all("20/s")).await.unwrap();
-    assert_eq!(left().await, Vec::<String>::new(), "whoever wrote it down is about to run it");
+    assert_eq!(
+        left().await,
+        Vec::<String>::new(),
+        "whoever wrote it down is about to run it"
+    );
     tokio::time::sleep(Duration::from_secs(16)).await;
     assert_eq!(left().await, [id.as_str()], "but did not");
     let killed = tokio::time::timeout(Duration::from_secs(1), scene.run(&id)).await;
-    assert!(killed.is_err() && left().await.is_empty(), "its runner was alive a moment ago");
+    assert!(
+        killed.is_err() && left().await.is_empty(),
+        "its runner was alive a moment ago"
+    );
     tokio::time::sleep(Duration::from_secs(16)).await;
     assert_eq!(left().await, [id.as_str()]);
     let worker = scene.worker();
     assert_eq!(scene.run(&id).await.unwrap().phase, Phase::Done);
     assert_eq!(left().await, Vec::<String>::new());
     scene.dead().leave_redrive(&watched).await.unwrap();
-    assert_eq!(left().await, [watched], "one that somebody watched can be left to them, too");
+    assert_eq!(
+        left().await,
+        [watched],
+        "one that somebody watched can be left to them, too"
+    );
     worker.stop();
 }
 
@@ -227,10 +349,17 @@ async fn broken_off_it_can_be_resumed_at_once() {
     let mut steps = 0;
     let leave = |_: &RedriveReport| {
         steps += 1;
-        if steps < 8 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if steps < 8 {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     };
     let report = scene.dead().run_redrive(&id, leave).await.unwrap();
-    assert!(!report.phase.is_ended() && report.requeued > 5 && report.requeued < 60, "{report:?}");
+    assert!(
+        !report.phase.is_ended() && report.requeued > 5 && report.requeued < 60,
+        "{report:?}"
+    );
     assert_eq!(scene.run(&id).await.unwrap().requeued, 60);
     assert_eq!(scene.requeues().await, vec![1; 60]);
     worker.stop();
@@ -242,7 +371,8 @@ async fn it_stops_when_it_is_told_to() {
     let worker = scene.worker();
     let id = scene.start(0, "20/s").await;
     let (dead, name) = (scene.dead(), id.clone());
-    let run = tokio::spawn(async move { dead.run_redrive(&name, |_| ControlFlow::Continue(())).await });
+    let run =
+        tokio::spawn(async move { dead.run_redrive(&name, |_| ControlFlow::Continue(())).await });
     tokio::time::sleep(Duration::from_secs(3)).await;
     let told = scene.dead().stop_redrive(&id).await.unwrap();
     assert!(!told.phase.is_ended(), "its runner ends it");
@@ -257,10 +387,22 @@ async fn it_stops_when_it_is_told_to() {
 async fn without_a_runner_it_is_stopped_at_once() {
     let scene = scene(&[true; 3]).await;
     let id = scene.start(0, "20/s").await;
-    assert_eq!(scene.dead().stop_redrive(&id).await.unwrap().phase, Phase::Stopped);
-    assert!(matches!(scene.dead().stop_redrive(&id).await, Err(RedriveError::Ended { .. })));
-    assert!(matches!(scene.run(&id).await, Err(RedriveError::Ended { .. })));
-    assert!(matches!(scene.run("nobody").await, Err(RedriveError::NotFound(_))));
+    assert_eq!(
+        scene.dead().stop_redrive(&id).await.unwrap().phase,
+        Phase::Stopped
+    );
+    assert!(matches!(
+        scene.dead().stop_redrive(&id).await,
+        Err(RedriveError::Ended { .. })
+    ));
+    assert!(matches!(
+        scene.run(&id).await,
+        Err(RedriveError::Ended { .. })
+    ));
+    assert!(matches!(
+        scene.run("nobody").await,
+        Err(RedriveError::NotFound(_))
+    ));
     assert_eq!(scene.dead_now().await, 3);
 }
 
@@ -268,9 +410,17 @@ async fn without_a_runner_it_is_stopped_at_once() {
 async fn only_what_was_dead_and_fits_is_redriven() {
     let scene = scene(&[true, false, true, true]).await;
     let worker = scene.worker();
-    let filter = DeadFilter { text: Some("true".to_owned()), ..DeadFilter::default() };
+    let filter = DeadFilter {
+        text: Some("true".to_owned()),
+        ..DeadFilter::default()
+    };
     let then_rate = "10/s".parse().unwrap();
-    let plan = Redrive { canary: 2, max_failures: 0, then_rate, selection: DeadSelection::Matching(filter) };
+    let plan = Redrive {
+        canary: 2,
+        max_failures: 0,
+        then_rate,
+        selection: DeadSelection::Matching(filter),
+    };
     let id = scene.dead().redrive(plan).await.unwrap();
     let report = scene.run(&id).await.unwrap();
     assert_eq!((report.phase, report.requeued), (Phase::Done, 3));
@@ -285,7 +435,10 @@ async fn a_canary_that_never_ends_is_waited_for() {
     let waiting = tokio::time::timeout(Duration::from_hours(1), scene.run(&id)).await;
     assert!(waiting.is_err());
     let listed = scene.dead().redrives().await.unwrap().remove(0);
-    assert_eq!((listed.phase, listed.requeued, listed.open), (Phase::Watching, 5, 5));
+    assert_eq!(
+        (listed.phase, listed.requeued, listed.open),
+        (Phase::Watching, 5, 5)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -294,24 +447,47 @@ async fn a_store_that_stutters_makes_it_slower_and_nothing_twice() {
         let scene = scene(&[true; 60]).await;
         let worker = scene.worker();
         let id = scene.start(0, "50/s").await;
-        let odds = Odds { refused: 0.1, lost_reply: 0.1, ..Odds::default() };
+        let odds = Odds {
+            refused: 0.1,
+            lost_reply: 0.1,
+            ..Odds::default()
+        };
         let flaky = Flaky::new(Arc::<MemoryStore>::clone(&scene.store), seed);
         flaky.set_odds(odds);
         let clock = Arc::<VirtualClock>::clone(&scene.clock);
         let backstop = Backstop::on(Arc::new(flaky), clock, Random::seeded(seed));
         let report = loop {
-            match backstop.dead().run_redrive(&id, |_| ControlFlow::Continue(())).await {
+            match backstop
+                .dead()
+                .run_redrive(&id, |_| ControlFlow::Continue(()))
+                .await
+            {
                 Ok(report) => break report,
-                Err(RedriveError::Ended { .. }) => break scene.dead().redrives().await.unwrap().remove(0),
+                Err(RedriveError::Ended { .. }) => {
+                    break scene.dead().redrives().await.unwrap().remove(0);
+                }
                 Err(error) => {
                     assert!(!matches!(error, RedriveError::TakenOver(_)), "{error}");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
         };
-        assert_eq!((report.phase, report.requeued), (Phase::Done, 60), "seed {seed}");
+        assert_eq!(
+            (report.phase, report.requeued),
+            (Phase::Done, 60),
+            "seed {seed}"
+        );
         assert_eq!(scene.requeues().await, vec![1; 60], "seed {seed}");
-        assert_eq!(scene.backstop.job(self::id(0)).await.unwrap().unwrap().state, State::Done);
+        assert_eq!(
+            scene
+                .backstop
+                .job(self::id(0))
+                .await
+                .unwrap()
+                .unwrap()
+                .state,
+            State::Done
+        );
         worker.stop();
     }
 }
@@ -321,10 +497,25 @@ async fn picked_letters_are_redriven_once_and_no_others() {
     let scene = scene(&[true; 20]).await;
     let worker = scene.worker();
     let ids: Vec<JobId> = [17, 3, 3, 11, 99].map(id).to_vec();
-    let plan = Redrive { selection: DeadSelection::Ids(ids), ..all("100/s") };
-    let report = scene.run(&scene.dead().redrive(plan).await.unwrap()).await.unwrap();
-    assert_eq!((report.phase, report.picked, report.requeued, report.refused), (Phase::Done, Some(4), 3, 1));
-    let ran: Vec<JobId> = scene.runs.lock().unwrap().iter().map(|(id, _)| *id).collect();
+    let plan = Redrive {
+        selection: DeadSelection::Ids(ids),
+        ..all("100/s")
+    };
+    let report = scene
+        .run(&scene.dead().redrive(plan).await.unwrap())
+        .await
+        .unwrap();
+    assert_eq!(
+        (report.phase, report.picked, report.requeued, report.refused),
+        (Phase::Done, Some(4), 3, 1)
+    );
+    let ran: Vec<JobId> = scene
+        .runs
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(id, _)| *id)
+        .collect();
     assert_eq!(ran.len(), 3);
     let requeues = scene.requeues().await;
     let requeued: Vec<usize> = (0..20).filter(|n| requeues[*n] == 1).collect();
@@ -336,10 +527,24 @@ async fn picked_letters_are_redriven_once_and_no_others() {
 async fn the_oldest_are_picked_when_it_is_written_down() {
     let scene = scene(&[true; 1_200]).await;
     let worker = scene.worker();
-    let oldest = DeadSelection::Oldest { queue: "q".parse().unwrap(), count: 1_100 };
-    let id = scene.dead().redrive(Redrive { selection: oldest, ..all("1000/s") }).await.unwrap();
+    let oldest = DeadSelection::Oldest {
+        queue: "q".parse().unwrap(),
+        count: 1_100,
+    };
+    let id = scene
+        .dead()
+        .redrive(Redrive {
+            selection: oldest,
+            ..all("1000/s")
+        })
+        .await
+        .unwrap();
     // What somebody else requeues meanwhile moves nobody up.
-    scene.dead().requeue(&DeadSelection::Ids((0..10).map(self::id).collect())).await.unwrap();
+    scene
+        .dead()
+        .requeue(&DeadSelection::Ids((0..10).map(self::id).collect()))
+        .await
+        .unwrap();
     let killed = tokio::time::timeout(Duration::from_millis(700), scene.run(&id)).await;
     assert!(killed.is_err(), "it was still running");
     tokio::time::sleep(Duration::from_secs(16)).await;
@@ -353,8 +558,21 @@ async fn the_oldest_are_picked_when_it_is_written_down() {
     let mut expected = vec![1; 1_100];
     expected.resize(1_200, 0);
     assert_eq!(scene.requeues().await, expected);
-    let query = CellQuery { prefix: "picked/".to_owned(), after: None, limit: 10 };
-    assert!(scene.backstop.store().list_cells(query).await.unwrap().is_empty(), "nothing is left behind");
+    let query = CellQuery {
+        prefix: "picked/".to_owned(),
+        after: None,
+        limit: 10,
+    };
+    assert!(
+        scene
+            .backstop
+            .store()
+            .list_cells(query)
+            .await
+            .unwrap()
+            .is_empty(),
+        "nothing is left behind"
+    );
     worker.stop();
 }
 
@@ -362,23 +580,51 @@ async fn the_oldest_are_picked_when_it_is_written_down() {
 async fn ids_that_the_named_queue_does_not_know_are_refused_and_the_others_asked_for_at_once() {
     let mut scene = scene(&[true; 500]).await;
     let counted = Arc::new(Counted::new(Arc::<MemoryStore>::clone(&scene.store)));
-    let (store, clock) = (Arc::<Counted>::clone(&counted), Arc::<VirtualClock>::clone(&scene.clock));
+    let (store, clock) = (
+        Arc::<Counted>::clone(&counted),
+        Arc::<VirtualClock>::clone(&scene.clock),
+    );
     scene.backstop = Backstop::on(store, clock, Random::seeded(8));
     let ids: Vec<JobId> = (0..510).map(id).collect();
-    let within = DeadSelection::Within { queue: "q".parse().unwrap(), ids: ids.clone() };
-    let elsewhere = DeadSelection::Within { queue: "r".parse().unwrap(), ids };
+    let within = DeadSelection::Within {
+        queue: "q".parse().unwrap(),
+        ids: ids.clone(),
+    };
+    let elsewhere = DeadSelection::Within {
+        queue: "r".parse().unwrap(),
+        ids,
+    };
     let worker = scene.worker();
-    let none =
-        scene.dead().redrive(Redrive { selection: elsewhere, canary: 500, ..all("1000/s") }).await.unwrap();
+    let none = scene
+        .dead()
+        .redrive(Redrive {
+            selection: elsewhere,
+            canary: 500,
+            ..all("1000/s")
+        })
+        .await
+        .unwrap();
     let report = scene.run(&none).await.unwrap();
     let told = (report.phase, report.picked, report.requeued, report.refused);
     assert_eq!(told, (Phase::Done, Some(510), 0, 510), "{report:?}");
     assert_eq!(scene.dead_now().await, 500, "those of another queue stay");
-    let id = scene.dead().redrive(Redrive { selection: within, canary: 500, ..all("1000/s") }).await.unwrap();
+    let id = scene
+        .dead()
+        .redrive(Redrive {
+            selection: within,
+            canary: 500,
+            ..all("1000/s")
+        })
+        .await
+        .unwrap();
     let report = scene.run(&id).await.unwrap();
     let told = (report.phase, report.picked, report.requeued, report.refused);
     assert_eq!(told, (Phase::Done, Some(510), 500, 10), "{report:?}");
-    assert_eq!(counted.take_calls().get("job"), None, "none was asked for by itself");
+    assert_eq!(
+        counted.take_calls().get("job"),
+        None,
+        "none was asked for by itself"
+    );
     worker.stop();
 }
 
@@ -386,7 +632,11 @@ async fn ids_that_the_named_queue_does_not_know_are_refused_and_the_others_asked
 async fn kept(scene: &Scene) -> Vec<String> {
     let mut names = Vec::new();
     for prefix in ["picked/", "redriven/"] {
-        let query = CellQuery { prefix: prefix.to_owned(), after: None, limit: 100 };
+        let query = CellQuery {
+            prefix: prefix.to_owned(),
+            after: None,
+            limit: 100,
+        };
         let cells = scene.backstop.store().list_cells(query).await.unwrap();
         names.extend(cells.into_iter().map(|cell| cell.name));
     }
@@ -398,25 +648,80 @@ async fn what_the_killed_left_behind_is_cleared_up_once_it_is_old() {
     let scene = scene(&[true; 20]).await;
     let picked = |n: usize| DeadSelection::Ids(vec![id(n)]);
     // Two that stand, and the cells of one that was never written down.
-    let alive = scene.dead().redrive(Redrive { selection: picked(1), ..all("1/s") }).await.unwrap();
-    let orphan = scene.dead().redrive(Redrive { selection: picked(2), ..all("1/s") }).await.unwrap();
+    let alive = scene
+        .dead()
+        .redrive(Redrive {
+            selection: picked(1),
+            ..all("1/s")
+        })
+        .await
+        .unwrap();
+    let orphan = scene
+        .dead()
+        .redrive(Redrive {
+            selection: picked(2),
+            ..all("1/s")
+        })
+        .await
+        .unwrap();
     let name = format!("redrive/{orphan}");
-    let seen = scene.backstop.store().cells(vec![name.clone()]).await.unwrap().remove(0).unwrap().version;
-    let gone = Swap { name, seen: Some(seen), version: 1, value: None };
+    let seen = scene
+        .backstop
+        .store()
+        .cells(vec![name.clone()])
+        .await
+        .unwrap()
+        .remove(0)
+        .unwrap()
+        .version;
+    let gone = Swap {
+        name,
+        seen: Some(seen),
+        version: 1,
+        value: None,
+    };
     scene.backstop.store().swap(vec![gone]).await.unwrap();
     let of = |id: &str| format!("picked/{id}/000000");
     tokio::time::sleep(Duration::from_mins(59)).await;
-    let young = scene.dead().redrive(Redrive { selection: picked(3), ..all("1/s") }).await.unwrap();
-    assert_eq!(kept(&scene).await, [of(&alive), of(&orphan), of(&young)], "it may be on its way");
+    let young = scene
+        .dead()
+        .redrive(Redrive {
+            selection: picked(3),
+            ..all("1/s")
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        kept(&scene).await,
+        [of(&alive), of(&orphan), of(&young)],
+        "it may be on its way"
+    );
     tokio::time::sleep(Duration::from_mins(2)).await;
     scene.start(0, "1/s").await;
-    assert_eq!(kept(&scene).await, [of(&alive), of(&young)], "what goes on keeps its own");
+    assert_eq!(
+        kept(&scene).await,
+        [of(&alive), of(&young)],
+        "what goes on keeps its own"
+    );
     // And of one that has ended: its runner was killed before it had cleared up.
     let ended = scene.dead().stop_redrive(&alive).await.unwrap();
     assert_eq!(ended.phase, Phase::Stopped);
-    let back = Swap { name: of(&alive), seen: None, version: 2, value: Some(b"[]".to_vec()) };
-    let parts = Swap { name: format!("redriven/{alive}/000000"), ..back.clone() };
-    scene.backstop.store().swap(vec![back, parts]).await.unwrap();
+    let back = Swap {
+        name: of(&alive),
+        seen: None,
+        version: 2,
+        value: Some(b"[]".to_vec()),
+    };
+    let parts = Swap {
+        name: format!("redriven/{alive}/000000"),
+        ..back.clone()
+    };
+    scene
+        .backstop
+        .store()
+        .swap(vec![back, parts])
+        .await
+        .unwrap();
     assert_eq!(kept(&scene).await.len(), 3);
     scene.start(0, "1/s").await;
     assert_eq!(kept(&scene).await, [of(&young)]);
@@ -426,10 +731,18 @@ async fn what_the_killed_left_behind_is_cleared_up_once_it_is_old() {
 async fn of_many_ids_a_report_tells_the_first_and_how_many() {
     let scene = scene(&[true; 3]).await;
     let ids: Vec<JobId> = (0..2_000).map(id).collect();
-    let id =
-        scene.dead().redrive(Redrive { selection: DeadSelection::Ids(ids), ..all("1/s") }).await.unwrap();
+    let id = scene
+        .dead()
+        .redrive(Redrive {
+            selection: DeadSelection::Ids(ids),
+            ..all("1/s")
+        })
+        .await
+        .unwrap();
     let report = scene.dead().redrives().await.unwrap().remove(0);
-    let DeadSelection::Ids(told) = &report.plan.selection else { panic!("{report:?}") };
+    let DeadSelection::Ids(told) = &report.plan.selection else {
+        panic!("{report:?}")
+    };
     assert_eq!((told.len(), report.picked), (100, Some(2_000)));
     let _ = tokio::time::timeout(Duration::from_secs(1), scene.run(&id)).await;
     let audit = scene.dead().audit(1).await.unwrap().remove(0);
@@ -440,11 +753,18 @@ async fn of_many_ids_a_report_tells_the_first_and_how_many() {
 async fn one_that_somebody_runs_is_not_left_to_servers_and_each_wish_is_noted_once() {
     let scene = scene(&[true; 9]).await;
     let id = scene.start(0, "20/s").await;
-    assert!(matches!(scene.dead().leave_redrive(&id).await, Err(RedriveError::Busy { .. })));
+    assert!(matches!(
+        scene.dead().leave_redrive(&id).await,
+        Err(RedriveError::Busy { .. })
+    ));
     let (dead, name) = (scene.dead(), id.clone());
-    let run = tokio::spawn(async move { dead.run_redrive(&name, |_| ControlFlow::Continue(())).await });
+    let run =
+        tokio::spawn(async move { dead.run_redrive(&name, |_| ControlFlow::Continue(())).await });
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(matches!(scene.dead().leave_redrive(&id).await, Err(RedriveError::Busy { .. })));
+    assert!(matches!(
+        scene.dead().leave_redrive(&id).await,
+        Err(RedriveError::Busy { .. })
+    ));
     let stalled = async || scene.dead().redrives().await.unwrap()[0].stalled;
     assert!(!stalled().await);
     run.abort();
@@ -454,7 +774,10 @@ async fn one_that_somebody_runs_is_not_left_to_servers_and_each_wish_is_noted_on
     assert_eq!(scene.dead().redrives_left().await.unwrap().len(), 1);
     scene.dead().stop_redrive(&id).await.unwrap();
     assert!(!stalled().await, "it has ended");
-    assert!(matches!(scene.dead().leave_redrive(&id).await, Err(RedriveError::Ended { .. })));
+    assert!(matches!(
+        scene.dead().leave_redrive(&id).await,
+        Err(RedriveError::Ended { .. })
+    ));
     let audit = scene.dead().audit(100).await.unwrap();
     let done = |what: &str| {
         audit
@@ -462,20 +785,37 @@ async fn one_that_somebody_runs_is_not_left_to_servers_and_each_wish_is_noted_on
             .filter(|entry| entry.what == what && entry.count == Some(1) && entry.who == "ada")
             .count()
     };
-    assert_eq!((done("redrive leave"), done("redrive stop")), (1, 1), "{audit:?}");
+    assert_eq!(
+        (done("redrive leave"), done("redrive stop")),
+        (1, 1),
+        "{audit:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_redrive_keeps_its_reason_for_whoever_goes_on_with_it() {
     let scene = scene(&[true]).await;
-    let dead = scene.dead().because("the address is fixed".parse::<backstop::audit::Reason>().unwrap());
+    let dead = scene.dead().because(
+        "the address is fixed"
+            .parse::<backstop::audit::Reason>()
+            .unwrap(),
+    );
     let id = dead.redrive(all("10/s")).await.unwrap();
-    scene.dead().run_redrive(&id, |_| ControlFlow::Break(())).await.unwrap();
+    scene
+        .dead()
+        .run_redrive(&id, |_| ControlFlow::Break(()))
+        .await
+        .unwrap();
     let report = scene.dead().redrives().await.unwrap().pop().unwrap();
     assert_eq!(report.reason.as_deref(), Some("the address is fixed"));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let again = scene.dead().because("once more".parse::<backstop::audit::Reason>().unwrap());
-    again.run_redrive(&id, |_| ControlFlow::Break(())).await.unwrap();
+    let again = scene
+        .dead()
+        .because("once more".parse::<backstop::audit::Reason>().unwrap());
+    again
+        .run_redrive(&id, |_| ControlFlow::Break(()))
+        .await
+        .unwrap();
     let told = scene.dead().audit(2).await.unwrap();
     let reasons: Vec<Option<&str>> = told.iter().map(|entry| entry.reason.as_deref()).collect();
     assert_eq!(reasons, [Some("once more"), Some("the address is fixed")]);
@@ -484,15 +824,28 @@ async fn a_redrive_keeps_its_reason_for_whoever_goes_on_with_it() {
 #[tokio::test(start_paused = true)]
 async fn how_many_it_is_about_is_kept_from_when_it_was_written_down() {
     let scene = scene(&[true, true, true]).await;
-    let of_queue = DeadFilter { queue: Some("q".parse().unwrap()), ..DeadFilter::default() };
-    let by_text = DeadFilter { text: Some("true".to_owned()), ..of_queue.clone() };
+    let of_queue = DeadFilter {
+        queue: Some("q".parse().unwrap()),
+        ..DeadFilter::default()
+    };
+    let by_text = DeadFilter {
+        text: Some("true".to_owned()),
+        ..of_queue.clone()
+    };
     for (selection, expected) in [
         (DeadSelection::All, Some(3)),
         (DeadSelection::Matching(of_queue), Some(3)),
         (DeadSelection::Matching(by_text), None),
         (DeadSelection::Ids(vec![id(0), id(1)]), Some(2)),
     ] {
-        let id = scene.dead().redrive(Redrive { selection, ..all("1/s") }).await.unwrap();
+        let id = scene
+            .dead()
+            .redrive(Redrive {
+                selection,
+                ..all("1/s")
+            })
+            .await
+            .unwrap();
         let reports = scene.dead().redrives().await.unwrap();
         let report = reports.into_iter().find(|report| report.id == id).unwrap();
         assert_eq!(report.expected, expected, "{:?}", report.plan.selection);

@@ -35,14 +35,20 @@ fn setup_with(change: impl Fn(SpillSettings) -> SpillSettings) -> Setup {
     let clock = Arc::new(VirtualClock::start());
     let backstop = Backstop::on(Arc::<Flaky>::clone(&flaky), clock, Random::seeded(7));
     let backstop = backstop.spill_with(change(SpillSettings::at(folder.path().join("spill"))));
-    Setup { folder, store, flaky, backstop }
+    Setup {
+        folder,
+        store,
+        flaky,
+        backstop,
+    }
 }
 
 impl Setup {
     /// The same store and directory as another process would have them.
     fn another(&self) -> Backstop {
         let clock = Arc::new(VirtualClock::start());
-        Backstop::on(Arc::<Flaky>::clone(&self.flaky), clock, Random::seeded(8)).spill_to(self.directory())
+        Backstop::on(Arc::<Flaky>::clone(&self.flaky), clock, Random::seeded(8))
+            .spill_to(self.directory())
     }
 
     fn directory(&self) -> PathBuf {
@@ -61,33 +67,64 @@ impl Setup {
     }
 
     async fn status(&self) -> SpillStatus {
-        self.backstop.spill().status().await.expect("the disk answers")
+        self.backstop
+            .spill()
+            .status()
+            .await
+            .expect("the disk answers")
     }
 
     async fn is_dead(&self, id: &str) -> bool {
-        let job = self.store.job(JobId::named(id), self.backstop.now()).await.expect("the store answers");
+        let job = self
+            .store
+            .job(JobId::named(id), self.backstop.now())
+            .await
+            .expect("the store answers");
         job.is_some_and(|job| job.state == State::Dead)
     }
 
     async fn delete(&self, id: &str) {
         let selection = Selection::Ids(vec![JobId::named(id)]);
-        let amendment = Amendment { selection, action: Action::Delete, only: None, cursor: None, max: 1 };
+        let amendment = Amendment {
+            selection,
+            action: Action::Delete,
+            only: None,
+            cursor: None,
+            max: 1,
+        };
         assert_eq!(
-            self.store.amend(amendment, self.backstop.now()).await.expect("the store answers").applied,
+            self.store
+                .amend(amendment, self.backstop.now())
+                .await
+                .expect("the store answers")
+                .applied,
             1
         );
     }
 
     /// Dead letters that are there, and that ever came in.
     async fn dead(&self) -> (u64, u64) {
-        let queues = self.store.queues(self.backstop.now()).await.expect("the store answers");
-        queues.first().map_or((0, 0), |queue| (queue.counts.of(State::Dead), queue.totals.dead))
+        let queues = self
+            .store
+            .queues(self.backstop.now())
+            .await
+            .expect("the store answers");
+        queues.first().map_or((0, 0), |queue| {
+            (queue.counts.of(State::Dead), queue.totals.dead)
+        })
     }
 
     async fn bound(&self, dead_max: u64) {
-        let bounds = Bounds { dead_max, ..Bounds::default() };
+        let bounds = Bounds {
+            dead_max,
+            ..Bounds::default()
+        };
         self.store
-            .set_bounds(QueueName::new("q").expect("a name"), bounds, self.backstop.now())
+            .set_bounds(
+                QueueName::new("q").expect("a name"),
+                bounds,
+                self.backstop.now(),
+            )
             .await
             .expect("the store answers");
     }
@@ -106,17 +143,28 @@ impl Setup {
 
 async fn give_up(backstop: &Backstop, id: &str) -> Went {
     let fails = |_| async { Err::<(), _>(Fail::dead("never")) };
-    let retried =
-        backstop.with_retry("q", &format!("the data of {id}")).id(id).run(fails).await.expect("it runs");
+    let retried = backstop
+        .with_retry("q", &format!("the data of {id}"))
+        .id(id)
+        .run(fails)
+        .await
+        .expect("it runs");
     retried.outcome.expect_err("it fails").went
 }
 
 fn taken(records: usize) -> TakenIn {
-    TakenIn { records, ..TakenIn::default() }
+    TakenIn {
+        records,
+        ..TakenIn::default()
+    }
 }
 
 fn mode(path: &Path) -> u32 {
-    std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+    std::fs::metadata(path)
+        .expect("it is there")
+        .permissions()
+        .mode()
+        & 0o777
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,13 +175,21 @@ async fn what_a_store_that_is_down_does_not_take_is_taken_in_when_it_is_back() {
     setup.spill("b").await;
     tokio::time::sleep(Duration::from_mins(5)).await;
     let status = setup.status().await;
-    assert_eq!((status.records, status.segments, status.set_aside.len()), (2, 1, 0));
+    assert_eq!(
+        (status.records, status.segments, status.set_aside.len()),
+        (2, 1, 0)
+    );
     assert!(status.oldest.is_some_and(|at| at < setup.backstop.now()) && status.bytes > 0);
     setup.flaky.set_down(false);
     setup.records_become(0).await;
     assert_eq!(setup.dead().await, (2, 2));
     assert!(!path.exists());
-    let job = setup.store.job(JobId::named("a"), setup.backstop.now()).await.unwrap().unwrap();
+    let job = setup
+        .store
+        .job(JobId::named("a"), setup.backstop.now())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(job.payload.as_bytes(), br#""the data of a""#);
     assert_eq!(job.history.last_error(), "never");
     // It goes on working: the next outage is like the first.
@@ -162,13 +218,22 @@ async fn what_finds_no_room_is_taken_in_when_there_is_some() {
     assert_eq!(setup.give_up("z").await, Went::Buried(JobId::named("z")));
     setup.spill("a").await;
     setup.spill("b").await;
-    assert_eq!(setup.backstop.spill().take_in().await.unwrap(), TakenIn { full: 2, ..taken(0) });
+    assert_eq!(
+        setup.backstop.spill().take_in().await.unwrap(),
+        TakenIn {
+            full: 2,
+            ..taken(0)
+        }
+    );
     setup.delete("z").await;
     setup.records_become(1).await;
     assert!(setup.is_dead("a").await);
     setup.delete("a").await;
     setup.records_become(0).await;
-    assert!(setup.is_dead("b").await && !setup.is_dead("a").await, "what was deleted does not come back");
+    assert!(
+        setup.is_dead("b").await && !setup.is_dead("a").await,
+        "what was deleted does not come back"
+    );
     assert_eq!(setup.dead().await, (1, 3));
 }
 
@@ -203,21 +268,37 @@ async fn lines_that_nobody_can_read_are_set_aside_and_hide_nothing() {
     let changed = lines[1].replace("the data of b", "the data of x");
     let torn = &lines[3][..lines[3].len() / 2];
     let left = setup.directory().join("left-by-a-crash.ndjson");
-    std::fs::write(&left, format!("{}\n{changed}\n{}\n{torn}", lines[0], lines[2])).unwrap();
+    std::fs::write(
+        &left,
+        format!("{}\n{changed}\n{}\n{torn}", lines[0], lines[2]),
+    )
+    .unwrap();
     std::fs::remove_file(&path).unwrap();
     setup.flaky.set_down(false);
     let taken_in = setup.another().spill().take_in().await.unwrap();
-    assert_eq!(taken_in, TakenIn { set_aside: 2, ..taken(2) });
+    assert_eq!(
+        taken_in,
+        TakenIn {
+            set_aside: 2,
+            ..taken(2)
+        }
+    );
     assert!(setup.is_dead("a").await && setup.is_dead("c").await && !left.exists());
     let bad = left.with_extension("bad");
-    assert_eq!(std::fs::read_to_string(&bad).unwrap(), format!("{changed}\n{torn}\n"));
+    assert_eq!(
+        std::fs::read_to_string(&bad).unwrap(),
+        format!("{changed}\n{torn}\n")
+    );
     assert_eq!(mode(&bad), 0o600);
     assert_eq!(setup.status().await.set_aside, [bad]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_segment_is_followed_by_another_one() {
-    let setup = setup_with(|settings| SpillSettings { segment_bytes_max: 2_000, ..settings });
+    let setup = setup_with(|settings| SpillSettings {
+        segment_bytes_max: 2_000,
+        ..settings
+    });
     setup.flaky.set_down(true);
     let mut paths = Vec::new();
     for n in 0..10 {
@@ -254,7 +335,10 @@ async fn small_segments_do_not_pile_up_while_there_is_no_room() {
 async fn over_the_bound_of_the_directory_the_record_is_in_the_log() {
     let log = Log::default();
     let _listening = tracing::subscriber::set_default(log.clone());
-    let setup = setup_with(|settings| SpillSettings { total_bytes_max: 2_000, ..settings });
+    let setup = setup_with(|settings| SpillSettings {
+        total_bytes_max: 2_000,
+        ..settings
+    });
     setup.flaky.set_down(true);
     let (mut spilled, mut lost) = (0, Vec::new());
     for n in 0..6 {
@@ -274,8 +358,15 @@ async fn over_the_bound_of_the_directory_the_record_is_in_the_log() {
         losses[0]
     );
     // The line says what to do with it.
-    let records: Vec<&str> = losses.iter().filter_map(|line| line.split("lost_record=").nth(1)).collect();
-    std::fs::write(setup.directory().join("found-in-the-log.ndjson"), records.join("\n")).unwrap();
+    let records: Vec<&str> = losses
+        .iter()
+        .filter_map(|line| line.split("lost_record=").nth(1))
+        .collect();
+    std::fs::write(
+        setup.directory().join("found-in-the-log.ndjson"),
+        records.join("\n"),
+    )
+    .unwrap();
     setup.flaky.set_down(false);
     setup.backstop.spill().take_in().await.unwrap();
     assert_eq!(setup.dead().await, (6, 6));
@@ -288,7 +379,10 @@ async fn without_a_disk_the_record_is_in_the_log() {
     let setup = setup_with(|settings| {
         let file = settings.directory.with_extension("file");
         std::fs::write(&file, "not a directory").unwrap();
-        SpillSettings { directory: file.join("spill"), ..settings }
+        SpillSettings {
+            directory: file.join("spill"),
+            ..settings
+        }
     });
     setup.flaky.set_down(true);
     assert_eq!(setup.give_up("a").await, Went::Lost);
@@ -309,7 +403,11 @@ async fn a_live_process_keeps_its_segments_and_a_dead_one_leaves_them() {
     setup.flaky.set_down(true);
     let path = setup.spill("a").await;
     let clock = Arc::new(VirtualClock::start());
-    let another = Backstop::on(Arc::<MemoryStore>::clone(&setup.store), clock, Random::seeded(8));
+    let another = Backstop::on(
+        Arc::<MemoryStore>::clone(&setup.store),
+        clock,
+        Random::seeded(8),
+    );
     let another = another.spill_to(setup.directory());
     assert_eq!(
         another.spill().take_in().await.unwrap(),
@@ -317,7 +415,12 @@ async fn a_live_process_keeps_its_segments_and_a_dead_one_leaves_them() {
         "its store is up, and still they are not its own"
     );
     assert!(path.exists());
-    let Setup { folder: _folder, backstop, store, .. } = setup;
+    let Setup {
+        folder: _folder,
+        backstop,
+        store,
+        ..
+    } = setup;
     let now = backstop.now();
     drop(backstop);
     // By itself, or because it is asked to: whichever comes first.
@@ -334,17 +437,32 @@ async fn what_was_spilled_beside_a_file_is_taken_in_when_it_is_opened() {
     let setup = setup();
     let file = setup.folder.path().join("jobs.db");
     setup.flaky.set_down(true);
-    let before = setup.backstop.clone().spill_to(setup.folder.path().join("jobs.db-spill"));
+    let before = setup
+        .backstop
+        .clone()
+        .spill_to(setup.folder.path().join("jobs.db-spill"));
     assert!(matches!(give_up(&before, "a").await, Went::Spilled(_)));
     drop(before);
-    let backstop = Backstop::open(&format!("sqlite:{}", file.display())).await.unwrap();
+    let backstop = Backstop::open(&format!("sqlite:{}", file.display()))
+        .await
+        .unwrap();
     let taken_in = async {
         while backstop.job(JobId::named("a")).await.unwrap().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), taken_in).await.unwrap();
-    assert_eq!(backstop.job(JobId::named("a")).await.unwrap().unwrap().state, State::Dead);
+    tokio::time::timeout(Duration::from_secs(10), taken_in)
+        .await
+        .unwrap();
+    assert_eq!(
+        backstop
+            .job(JobId::named("a"))
+            .await
+            .unwrap()
+            .unwrap()
+            .state,
+        State::Dead
+    );
 }
 
 /// The environment's word for the directory of the process that is to be killed.
@@ -353,11 +471,20 @@ const VICTIM: &str = "BACKSTOP_TEST_SPILL_VICTIM";
 #[tokio::test]
 #[ignore = "is run, and killed, by the test below"]
 async fn a_process_that_spills_until_it_is_killed() {
-    let Ok(directory) = std::env::var(VICTIM) else { return };
+    let Ok(directory) = std::env::var(VICTIM) else {
+        return;
+    };
     let flaky = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
     flaky.set_down(true);
-    let backstop = Backstop::on(flaky, Arc::new(VirtualClock::start()), Random::from_system());
-    let settings = SpillSettings { segment_bytes_max: 10_000, ..SpillSettings::at(directory) };
+    let backstop = Backstop::on(
+        flaky,
+        Arc::new(VirtualClock::start()),
+        Random::from_system(),
+    );
+    let settings = SpillSettings {
+        segment_bytes_max: 10_000,
+        ..SpillSettings::at(directory)
+    };
     let backstop = backstop.spill_with(settings);
     for n in 0.. {
         let id = format!("victim-{n}");
@@ -370,13 +497,20 @@ async fn a_process_that_spills_until_it_is_killed() {
 async fn what_a_killed_process_spilled_is_taken_in_by_the_next_one() {
     let setup = setup();
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_process_that_spills_until_it_is_killed", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "a_process_that_spills_until_it_is_killed",
+            "--ignored",
+            "--nocapture",
+        ])
         .env(VICTIM, setup.directory())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let lines = BufReader::new(victim.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     // The first line may follow the test's own name.
     let mut told = lines.filter_map(|line| line.split("spilled ").nth(1).map(str::to_owned));
     let mut spilled: Vec<String> = told.by_ref().take(50).collect();
@@ -395,7 +529,11 @@ async fn what_a_killed_process_spilled_is_taken_in_by_the_next_one() {
         assert!(setup.is_dead(id).await, "{id} was acknowledged");
     }
     let (dead, ever) = setup.dead().await;
-    assert!(dead == ever && dead >= spilled.len() as u64, "{dead} of {ever}, {} acknowledged", spilled.len());
+    assert!(
+        dead == ever && dead >= spilled.len() as u64,
+        "{dead} of {ever}, {} acknowledged",
+        spilled.len()
+    );
 }
 
 /// Remembers what is logged: level, message and fields.
@@ -404,7 +542,13 @@ struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
     fn lines(&self, part: &str) -> Vec<String> {
-        self.0.lock().expect("nobody panicked").iter().filter(|line| line.contains(part)).cloned().collect()
+        self.0
+            .lock()
+            .expect("nobody panicked")
+            .iter()
+            .filter(|line| line.contains(part))
+            .cloned()
+            .collect()
     }
 }
 
@@ -424,7 +568,12 @@ impl tracing::Subscriber for Log {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let line = format!("{} {}{}", event.metadata().level(), fields.message, fields.others);
+        let line = format!(
+            "{} {}{}",
+            event.metadata().level(),
+            fields.message,
+            fields.others
+        );
         self.0.lock().expect("nobody panicked").push(line);
     }
 

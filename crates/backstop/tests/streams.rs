@@ -6,8 +6,8 @@ use backstop::core::amend::{Action, Filter, Selection};
 use backstop::core::port::{Amendment, PageQuery, Store, WhichKeys};
 use backstop::core::{Job, State};
 use backstop::streams::{
-    Became, Count, Counts, Effect, Event, Late, OnDead, Record, Resume, Rules, RunningStream, Stream,
-    StreamSettings, letters_queue,
+    Became, Count, Counts, Effect, Event, Late, OnDead, Record, Resume, Rules, RunningStream,
+    Stream, StreamSettings, letters_queue,
 };
 use backstop::testing::VirtualClock;
 use backstop::{Backstop, Fail, Payload, Random, RetryPolicy, Services, Span, StreamKey};
@@ -37,7 +37,11 @@ impl Witness {
     }
 
     fn fail(&self, key: &str, position: i64, times: u32) {
-        self.0.lock().unwrap().fails.insert((key.to_owned(), position), times);
+        self.0
+            .lock()
+            .unwrap()
+            .fails
+            .insert((key.to_owned(), position), times);
     }
 
     async fn handle(self, event: Event) -> Result<(), Fail> {
@@ -51,13 +55,21 @@ impl Witness {
         tokio::time::sleep(takes).await;
         let mut seen = self.0.lock().unwrap();
         seen.busy.retain(|busy| *busy != key);
-        if let Some(left) = seen.fails.get_mut(&(key.clone(), event.position)).filter(|left| **left > 0) {
+        if let Some(left) = seen
+            .fails
+            .get_mut(&(key.clone(), event.position))
+            .filter(|left| **left > 0)
+        {
             *left -= 1;
             return Err(Fail::retry("the service is down"));
         }
-        let to =
-            if let Effect::MissRange { to, .. } = event.effect { format!("-{to}") } else { String::new() };
-        seen.lines.push(format!("{key} {} {}{to}", event.effect, event.position));
+        let to = if let Effect::MissRange { to, .. } = event.effect {
+            format!("-{to}")
+        } else {
+            String::new()
+        };
+        seen.lines
+            .push(format!("{key} {} {}{to}", event.effect, event.position));
         Ok(())
     }
 }
@@ -71,27 +83,48 @@ struct World {
 }
 
 fn world() -> World {
-    let flaky = Arc::new(Flaky::with_odds(Arc::new(MemoryStore::new()), 1, Odds::default()));
+    let flaky = Arc::new(Flaky::with_odds(
+        Arc::new(MemoryStore::new()),
+        1,
+        Odds::default(),
+    ));
     flaky.set_faults(false);
     let counted = Arc::new(Counted::new(Arc::<Flaky>::clone(&flaky)));
     let store: Arc<dyn Store> = Arc::<Counted>::clone(&counted);
     let backstop = Backstop::on(store, Arc::new(VirtualClock::start()), Random::seeded(7));
     let stream = backstop.stream("uptime").unwrap();
-    World { backstop, flaky, counted, stream, witness: Witness::default() }
+    World {
+        backstop,
+        flaky,
+        counted,
+        stream,
+        witness: Witness::default(),
+    }
 }
 
 fn settings(change: impl FnOnce(&mut Rules)) -> StreamSettings {
     let retry: RetryPolicy =
         serde_json::from_str(r#"{"kind":"steps","delays":["1s","5s"],"max_attempts":3}"#).unwrap();
-    let mut settings =
-        StreamSettings { rules: Rules { retry, ..Rules::default() }, ..StreamSettings::default() };
+    let mut settings = StreamSettings {
+        rules: Rules {
+            retry,
+            ..Rules::default()
+        },
+        ..StreamSettings::default()
+    };
     change(&mut settings.rules);
     settings
 }
 
 fn record(key: &str, position: i64) -> Record {
     let payload = Payload::json(format!("\"{key}/{position}\"")).unwrap();
-    Record { key: self::key(key), position, step: 60, tenant: None, payload }
+    Record {
+        key: self::key(key),
+        position,
+        step: 60,
+        tenant: None,
+        payload,
+    }
 }
 
 fn key(text: &str) -> StreamKey {
@@ -102,17 +135,36 @@ impl World {
     fn serve(&self, settings: StreamSettings) -> RunningStream {
         let witness = self.witness.clone();
         let handler = move |event| witness.clone().handle(event);
-        self.stream.serve_with(settings, handler, Services::CallersRuntime).unwrap()
+        self.stream
+            .serve_with(settings, handler, Services::CallersRuntime)
+            .unwrap()
     }
 
     async fn counts(&self) -> Counts {
-        self.stream.status().await.unwrap().map(|status| status.counts).unwrap_or_default()
+        self.stream
+            .status()
+            .await
+            .unwrap()
+            .map(|status| status.counts)
+            .unwrap_or_default()
     }
 
     async fn letters(&self) -> Vec<Job> {
-        let filter = Filter { queue: Some(letters_queue(self.stream.name())), ..Filter::default() };
-        let query = PageQuery { filter, limit: 100, ..PageQuery::default() };
-        self.backstop.store().jobs(query, self.backstop.now()).await.unwrap().jobs
+        let filter = Filter {
+            queue: Some(letters_queue(self.stream.name())),
+            ..Filter::default()
+        };
+        let query = PageQuery {
+            filter,
+            limit: 100,
+            ..PageQuery::default()
+        };
+        self.backstop
+            .store()
+            .jobs(query, self.backstop.now())
+            .await
+            .unwrap()
+            .jobs
     }
 }
 
@@ -121,21 +173,37 @@ async fn pass(seconds: u64) {
 }
 
 async fn handle(stream: &RunningStream, positions: &[i64]) -> Vec<Became> {
-    stream.handle(positions.iter().map(|position| record("a", *position)).collect()).await.unwrap()
+    stream
+        .handle(
+            positions
+                .iter()
+                .map(|position| record("a", *position))
+                .collect(),
+        )
+        .await
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_in_order_is_two_round_trips_whatever_its_size() {
     let world = world();
-    let stream = world.serve(StreamSettings { poll: Span::hours(1), ..settings(|_| {}) });
+    let stream = world.serve(StreamSettings {
+        poll: Span::hours(1),
+        ..settings(|_| {})
+    });
     pass(1).await;
     for position in [60, 120] {
-        let batch: Vec<Record> = (0..1_000).map(|n| record(&n.to_string(), position)).collect();
+        let batch: Vec<Record> = (0..1_000)
+            .map(|n| record(&n.to_string(), position))
+            .collect();
         world.counted.take_calls();
         let became = stream.handle(batch).await.unwrap();
         assert!(became.iter().all(|became| *became == Became::Handled));
         let calls = world.counted.take_calls();
-        assert_eq!((calls.get("take"), calls.get("advance"), calls.get("offer")), (Some(&1), Some(&1), None));
+        assert_eq!(
+            (calls.get("take"), calls.get("advance"), calls.get("offer")),
+            (Some(&1), Some(&1), None)
+        );
     }
     assert_eq!(world.counts().await[Count::Handled], 2_000);
     assert_eq!(world.counts().await[Count::Added], 0);
@@ -146,7 +214,10 @@ async fn a_batch_in_order_is_two_round_trips_whatever_its_size() {
 async fn several_records_of_one_key_are_written_one_by_one_or_in_runs() {
     for (run, advances) in [(1, 5), (5, 1)] {
         let world = world();
-        let stream = world.serve(StreamSettings { run, ..settings(|_| {}) });
+        let stream = world.serve(StreamSettings {
+            run,
+            ..settings(|_| {})
+        });
         world.counted.take_calls();
         handle(&stream, &[60, 120, 180, 240, 300]).await;
         assert_eq!(world.counted.take_calls()["advance"], advances, "run {run}");
@@ -158,13 +229,29 @@ async fn several_records_of_one_key_are_written_one_by_one_or_in_runs() {
 async fn what_comes_early_waits_for_its_turn() {
     let world = world();
     let stream = world.serve(settings(|_| {}));
-    assert_eq!(handle(&stream, &[60, 180, 180]).await, [Became::Handled, Became::Held, Became::Held]);
+    assert_eq!(
+        handle(&stream, &[60, 180, 180]).await,
+        [Became::Handled, Became::Held, Became::Held]
+    );
     assert_eq!(handle(&stream, &[240]).await, [Became::Held]);
     assert_eq!(world.witness.lines(), ["a handled 60"]);
-    assert_eq!(handle(&stream, &[120, 60]).await, [Became::Handled, Became::Duplicate]);
-    assert_eq!(world.witness.lines(), ["a handled 120", "a handled 180", "a handled 240"]);
+    assert_eq!(
+        handle(&stream, &[120, 60]).await,
+        [Became::Handled, Became::Duplicate]
+    );
+    assert_eq!(
+        world.witness.lines(),
+        ["a handled 120", "a handled 180", "a handled 240"]
+    );
     let counts = world.counts().await;
-    assert_eq!((counts[Count::Added], counts[Count::Removed], counts[Count::Cleared]), (3, 3, 1));
+    assert_eq!(
+        (
+            counts[Count::Added],
+            counts[Count::Removed],
+            counts[Count::Cleared]
+        ),
+        (3, 3, 1)
+    );
     assert_eq!((counts[Count::Duplicates], counts[Count::Misses]), (2, 0));
     stream.stop().await;
 }
@@ -177,11 +264,21 @@ async fn a_gap_that_stays_is_given_up_after_its_waits() {
     pass(179).await;
     assert_eq!(world.witness.lines(), ["a handled 60"]);
     pass(3).await;
-    assert_eq!(world.witness.lines(), ["a miss 120", "a miss 180", "a handled 240"]);
+    assert_eq!(
+        world.witness.lines(),
+        ["a miss 120", "a miss 180", "a handled 240"]
+    );
     assert_eq!(handle(&stream, &[120]).await, [Became::Amended]);
     assert_eq!(handle(&stream, &[120]).await, [Became::Duplicate]);
     let counts = world.counts().await;
-    assert_eq!((counts[Count::Timeout], counts[Count::Rescheduling], counts[Count::Cleared]), (1, 4, 0));
+    assert_eq!(
+        (
+            counts[Count::Timeout],
+            counts[Count::Rescheduling],
+            counts[Count::Cleared]
+        ),
+        (1, 4, 0)
+    );
     stream.stop().await;
 }
 
@@ -190,11 +287,19 @@ async fn keys_that_are_being_taken_when_a_stream_stops_are_given_back() {
     let world = world();
     world.stream.offer(vec![record("a", 60)]).await.unwrap();
     world.counted.take_calls();
-    world.flaky.set_odds(Odds { delay_before: 1.0, delay_max: Duration::from_secs(1), ..Odds::default() });
+    world.flaky.set_odds(Odds {
+        delay_before: 1.0,
+        delay_max: Duration::from_secs(1),
+        ..Odds::default()
+    });
     world.flaky.set_faults(true);
     let stream = world.serve(settings(|_| {}));
     tokio::task::yield_now().await;
-    assert_eq!(world.counted.take_calls().get("take"), Some(&1), "the store has not answered yet");
+    assert_eq!(
+        world.counted.take_calls().get("take"),
+        Some(&1),
+        "the store has not answered yet"
+    );
     stream.stop().await;
     world.flaky.set_faults(false);
     let keys = world.stream.keys(None, WhichKeys::All, 10).await.unwrap();
@@ -205,7 +310,11 @@ async fn keys_that_are_being_taken_when_a_stream_stops_are_given_back() {
 async fn what_is_offered_elsewhere_is_handled_here() {
     let world = world();
     let stream = world.serve(settings(|_| {}));
-    world.stream.offer(vec![record("a", 120), record("a", 60), record("b", 7)]).await.unwrap();
+    world
+        .stream
+        .offer(vec![record("a", 120), record("a", 60), record("b", 7)])
+        .await
+        .unwrap();
     pass(1).await;
     let mut lines = world.witness.lines();
     lines.sort();
@@ -218,8 +327,14 @@ async fn a_failing_record_blocks_its_key_only() {
     let world = world();
     let stream = world.serve(settings(|_| {}));
     world.witness.fail("a", 120, 2);
-    assert_eq!(handle(&stream, &[60, 120, 180]).await, [Became::Handled, Became::Held, Became::Held]);
-    assert_eq!(stream.handle(vec![record("b", 1)]).await.unwrap(), [Became::Handled]);
+    assert_eq!(
+        handle(&stream, &[60, 120, 180]).await,
+        [Became::Handled, Became::Held, Became::Held]
+    );
+    assert_eq!(
+        stream.handle(vec![record("b", 1)]).await.unwrap(),
+        [Became::Handled]
+    );
     assert_eq!(world.witness.lines(), ["a handled 60", "b handled 1"]);
     pass(8).await;
     assert_eq!(world.witness.lines(), ["a handled 120", "a handled 180"]);
@@ -236,7 +351,13 @@ async fn a_record_that_fails_for_good_is_a_dead_letter_that_can_be_requeued() {
     pass(10).await;
     assert_eq!(world.witness.lines(), ["a handled 60", "a handled 180"]);
     let letters = world.letters().await;
-    assert_eq!(letters.iter().map(|job| (job.state, job.attempt)).collect::<Vec<_>>(), [(State::Dead, 3)]);
+    assert_eq!(
+        letters
+            .iter()
+            .map(|job| (job.state, job.attempt))
+            .collect::<Vec<_>>(),
+        [(State::Dead, 3)]
+    );
     assert_eq!(letters[0].history.last_error(), "the service is down");
     let queue = letters_queue(world.stream.name());
     let worker = world
@@ -251,7 +372,12 @@ async fn a_record_that_fails_for_good_is_a_dead_letter_that_can_be_requeued() {
         cursor: None,
         max: 1,
     };
-    world.backstop.store().amend(again, world.backstop.now()).await.unwrap();
+    world
+        .backstop
+        .store()
+        .amend(again, world.backstop.now())
+        .await
+        .unwrap();
     let running = worker.start().unwrap();
     pass(2).await;
     assert_eq!(world.witness.lines(), ["a handled 120"]);
@@ -262,9 +388,10 @@ async fn a_record_that_fails_for_good_is_a_dead_letter_that_can_be_requeued() {
 
 #[tokio::test(start_paused = true)]
 async fn a_halted_key_waits_for_somebody_to_act() {
-    for (resume, expected) in
-        [(Resume::Past, vec!["a handled 180"]), (Resume::Again, vec!["a handled 120", "a handled 180"])]
-    {
+    for (resume, expected) in [
+        (Resume::Past, vec!["a handled 180"]),
+        (Resume::Again, vec!["a handled 120", "a handled 180"]),
+    ] {
         let world = world();
         let stream = world.serve(settings(|rules| rules.on_dead = OnDead::Halt));
         world.witness.fail("a", 120, 3);
@@ -286,24 +413,45 @@ async fn what_a_key_halted_at_is_handled_once_requeued_or_resumed() {
         let stream = world.serve(settings(|rules| rules.on_dead = OnDead::Halt));
         let letters = world.backstop.worker().services(Services::CallersRuntime);
         let queue = letters_queue(world.stream.name());
-        let letters = letters.handle_queue(queue.as_str(), stream.letters()).start().unwrap();
+        let letters = letters
+            .handle_queue(queue.as_str(), stream.letters())
+            .start()
+            .unwrap();
         world.witness.fail("a", 120, 3);
         handle(&stream, &[60, 120, 180]).await;
         pass(60).await;
         if resumes {
             assert!(world.stream.resume(&key("a"), Resume::Again).await.unwrap());
         }
-        let all =
-            Selection::Matching(Filter { queue: Some(queue), state: Some(State::Dead), ..Filter::default() });
-        let requeue = Amendment { selection: all, action: Action::Retry, only: None, cursor: None, max: 100 };
-        let requeued = world.backstop.store().amend(requeue, world.backstop.now()).await.unwrap();
+        let all = Selection::Matching(Filter {
+            queue: Some(queue),
+            state: Some(State::Dead),
+            ..Filter::default()
+        });
+        let requeue = Amendment {
+            selection: all,
+            action: Action::Retry,
+            only: None,
+            cursor: None,
+            max: 100,
+        };
+        let requeued = world
+            .backstop
+            .store()
+            .amend(requeue, world.backstop.now())
+            .await
+            .unwrap();
         assert_eq!(
             requeued.applied,
             usize::from(!resumes),
             "what is tried again by its key is no dead letter any more"
         );
         pass(60).await;
-        assert_eq!(world.witness.lines(), ["a handled 60", "a handled 120", "a handled 180"], "{resumes}");
+        assert_eq!(
+            world.witness.lines(),
+            ["a handled 60", "a handled 120", "a handled 180"],
+            "{resumes}"
+        );
         letters.stop();
         stream.stop().await;
     }
@@ -314,17 +462,38 @@ async fn a_forgotten_key_begins_anew_and_a_disabled_one_ignores() {
     let world = world();
     let stream = world.serve(settings(|_| {}));
     handle(&stream, &[60, 180]).await;
-    assert_eq!(world.stream.forget(&key("a")).await.unwrap().map(|gone| gone.records), Some(1));
+    assert_eq!(
+        world
+            .stream
+            .forget(&key("a"))
+            .await
+            .unwrap()
+            .map(|gone| gone.records),
+        Some(1)
+    );
     assert_eq!(world.stream.forget(&key("a")).await.unwrap(), None);
-    assert_eq!(handle(&stream, &[30, 120]).await, [Became::Handled, Became::Held]);
+    assert_eq!(
+        handle(&stream, &[30, 120]).await,
+        [Became::Handled, Became::Held]
+    );
     assert_eq!(world.stream.disable(&key("a")).await.unwrap().records, 1);
     assert_eq!(handle(&stream, &[90]).await, [Became::Ignored]);
     assert!(world.stream.enable(&key("a")).await.unwrap());
     assert_eq!(handle(&stream, &[90]).await, [Became::Handled]);
     pass(600).await;
-    assert_eq!(world.witness.lines(), ["a handled 60", "a handled 30", "a handled 90"]);
+    assert_eq!(
+        world.witness.lines(),
+        ["a handled 60", "a handled 30", "a handled 90"]
+    );
     let counts = world.counts().await;
-    assert_eq!((counts.held(), counts[Count::Ignored], counts[Count::Cleared]), (0, 1, 0));
+    assert_eq!(
+        (
+            counts.held(),
+            counts[Count::Ignored],
+            counts[Count::Cleared]
+        ),
+        (0, 1, 0)
+    );
     stream.stop().await;
 }
 
@@ -336,18 +505,41 @@ async fn without_the_store_records_are_handled_at_once_and_the_watermark_is_writ
     world.flaky.set_down(true);
     assert_eq!(handle(&stream, &[240]).await, [Became::Handled]);
     assert!(stream.is_adrift());
-    assert_eq!(handle(&stream, &[60, 120, 360]).await, [Became::Duplicate, Became::Handled, Became::Handled]);
-    let without = ["a handled 60", "a handled 240", "a handled 120", "a miss 300", "a handled 360"];
+    assert_eq!(
+        handle(&stream, &[60, 120, 360]).await,
+        [Became::Duplicate, Became::Handled, Became::Handled]
+    );
+    let without = [
+        "a handled 60",
+        "a handled 240",
+        "a handled 120",
+        "a miss 300",
+        "a handled 360",
+    ];
     assert_eq!(world.witness.lines(), without);
     world.flaky.set_down(false);
     pass(5).await;
     assert!(!stream.is_adrift());
-    assert_eq!(world.witness.lines(), ["a miss 180"], "made up for once it is known that nobody else had it");
+    assert_eq!(
+        world.witness.lines(),
+        ["a miss 180"],
+        "made up for once it is known that nobody else had it"
+    );
     let stored = world.stream.key(&key("a")).await.unwrap().unwrap();
     assert_eq!(stored.watermark, Some(360));
     let counts = world.counts().await;
-    assert_eq!((counts[Count::StoreFailures], counts[Count::Handled], counts[Count::Misses]), (4, 4, 2));
-    assert_eq!(handle(&stream, &[300, 360, 420]).await, [Became::Late, Became::Duplicate, Became::Handled]);
+    assert_eq!(
+        (
+            counts[Count::StoreFailures],
+            counts[Count::Handled],
+            counts[Count::Misses]
+        ),
+        (4, 4, 2)
+    );
+    assert_eq!(
+        handle(&stream, &[300, 360, 420]).await,
+        [Became::Late, Became::Duplicate, Became::Handled]
+    );
     stream.stop().await;
 }
 
@@ -377,7 +569,13 @@ async fn what_is_held_when_the_store_falls_silent_is_handled_when_it_is_back() {
     assert_eq!(handle(&stream, &[300]).await, [Became::Handled]);
     world.flaky.set_down(false);
     pass(5).await;
-    let expected = ["a handled 60", "a handled 300", "a miss 120", "a handled 180", "a handled 240"];
+    let expected = [
+        "a handled 60",
+        "a handled 300",
+        "a miss 120",
+        "a handled 180",
+        "a handled 240",
+    ];
     assert_eq!(world.witness.lines(), expected);
     assert_eq!(world.counts().await.held(), 0);
     stream.stop().await;
@@ -397,14 +595,18 @@ async fn a_key_in_hand_when_the_store_falls_silent_is_waited_for() {
     world.flaky.set_down(true);
     assert_eq!(handle(&stream, &[120]).await, [Became::Handled]);
     assert_eq!(slow.await.unwrap(), [Became::Handled]);
-    assert_eq!(world.witness.lines(), ["a handled 0", "a handled 60", "a handled 120"]);
+    assert_eq!(
+        world.witness.lines(),
+        ["a handled 0", "a handled 60", "a handled 120"]
+    );
     world.flaky.set_down(false);
     pass(5).await;
     assert_eq!(world.counts().await[Count::Misses], 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_without_the_store_is_kept_by_whoever_brought_it_or_by_the_store_once_it_is_back() {
+async fn what_fails_without_the_store_is_kept_by_whoever_brought_it_or_by_the_store_once_it_is_back()
+ {
     let world = world();
     let stream = std::sync::Arc::new(world.serve(settings(|rules| rules.on_dead = OnDead::Halt)));
     handle(&stream, &[60]).await;
@@ -426,10 +628,17 @@ async fn what_fails_without_the_store_is_kept_by_whoever_brought_it_or_by_the_st
 #[tokio::test(start_paused = true)]
 async fn keys_whose_handlers_hang_do_not_keep_others_from_being_looked_at() {
     let world = world();
-    let _stream = world.serve(StreamSettings { concurrency: 64, ..settings(|_| {}) });
+    let _stream = world.serve(StreamSettings {
+        concurrency: 64,
+        ..settings(|_| {})
+    });
     world.witness.0.lock().unwrap().takes = Duration::from_hours(1);
     for n in 0..40 {
-        world.stream.offer(vec![record(&format!("slow-{n:02}"), 60)]).await.unwrap();
+        world
+            .stream
+            .offer(vec![record(&format!("slow-{n:02}"), 60)])
+            .await
+            .unwrap();
         pass(1).await;
     }
     world.witness.0.lock().unwrap().takes = Duration::ZERO;
@@ -491,14 +700,23 @@ struct Ends(Witness, &'static str);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.0.0.lock().unwrap().lines.push(format!("{} ends", self.1));
+        self.0
+            .0
+            .lock()
+            .unwrap()
+            .lines
+            .push(format!("{} ends", self.1));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_cut_off_stops_before_another_begins() {
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let odds = Odds { delay_before: 1.0, delay_max: Duration::from_mins(10), ..Odds::default() };
+    let odds = Odds {
+        delay_before: 1.0,
+        delay_max: Duration::from_mins(10),
+        ..Odds::default()
+    };
     let cut_off = Arc::new(Flaky::with_odds(Arc::clone(&memory), 1, odds));
     cut_off.set_faults(false);
     let (clock, witness) = (Arc::new(VirtualClock::start()), Witness::default());
@@ -507,18 +725,37 @@ async fn a_process_that_is_cut_off_stops_before_another_begins() {
         let handler = move |_: Event| {
             let witness = witness.clone();
             async move {
-                witness.0.lock().unwrap().lines.push(format!("{name} begins"));
+                witness
+                    .0
+                    .lock()
+                    .unwrap()
+                    .lines
+                    .push(format!("{name} begins"));
                 let _ends = Ends(witness, name);
                 tokio::time::sleep(takes).await;
                 Ok::<(), Fail>(())
             }
         };
-        let backstop =
-            Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(takes.as_secs()));
-        let settings = StreamSettings { patience: Span::hours(9), ..StreamSettings::default() };
-        backstop.stream("s").unwrap().serve_with(settings, handler, Services::CallersRuntime).unwrap()
+        let backstop = Backstop::on(
+            store,
+            Arc::<VirtualClock>::clone(&clock),
+            Random::seeded(takes.as_secs()),
+        );
+        let settings = StreamSettings {
+            patience: Span::hours(9),
+            ..StreamSettings::default()
+        };
+        backstop
+            .stream("s")
+            .unwrap()
+            .serve_with(settings, handler, Services::CallersRuntime)
+            .unwrap()
     };
-    let one = serve(Arc::<Flaky>::clone(&cut_off), "one", Duration::from_mins(10));
+    let one = serve(
+        Arc::<Flaky>::clone(&cut_off),
+        "one",
+        Duration::from_mins(10),
+    );
     let other = serve(memory, "other", Duration::from_secs(1));
     let one = Arc::new(one);
     tokio::spawn({
@@ -529,7 +766,10 @@ async fn a_process_that_is_cut_off_stops_before_another_begins() {
     cut_off.set_faults(true);
     other.handle(vec![record("a", 120)]).await.unwrap();
     pass(40).await;
-    assert_eq!(witness.lines(), ["one begins", "one ends", "other begins", "other ends"]);
+    assert_eq!(
+        witness.lines(),
+        ["one begins", "one ends", "other begins", "other ends"]
+    );
     other.stop().await;
 }
 
@@ -568,11 +808,24 @@ async fn a_handler_that_takes_too_long_or_panics_has_failed() {
         }
         Ok::<(), Fail>(())
     };
-    let settings = StreamSettings { timeout: Some(Span::secs(1)), ..settings(|_| {}) };
-    let stream = world.stream.serve_with(settings, handler, Services::CallersRuntime).unwrap();
+    let settings = StreamSettings {
+        timeout: Some(Span::secs(1)),
+        ..settings(|_| {})
+    };
+    let stream = world
+        .stream
+        .serve_with(settings, handler, Services::CallersRuntime)
+        .unwrap();
     handle(&stream, &[60, 120]).await;
     pass(30).await;
     let counts = world.counts().await;
-    assert_eq!((counts[Count::Dead], counts[Count::Failures], counts[Count::Handled]), (1, 4, 1));
+    assert_eq!(
+        (
+            counts[Count::Dead],
+            counts[Count::Failures],
+            counts[Count::Handled]
+        ),
+        (1, 4, 1)
+    );
     stream.stop().await;
 }

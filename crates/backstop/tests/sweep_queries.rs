@@ -42,7 +42,11 @@ fn query(database: &Database, sql: &str) -> Query {
 async fn report(database: &Database, sql: &str) -> Report {
     let test = testing::start();
     let sweep = Sweep::new("orders", "q", query(database, sql)).expect("a sweep");
-    test.backstop.sweeper(&sweep).dry_run(noon()).await.expect("it looks")
+    test.backstop
+        .sweeper(&sweep)
+        .dry_run(noon())
+        .await
+        .expect("it looks")
 }
 
 async fn refusal(database: &Database, sql: &str) -> FindError {
@@ -51,13 +55,26 @@ async fn refusal(database: &Database, sql: &str) -> FindError {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_databases_give_the_same_findings() {
-    let payload = |payload: &Payload| -> Value { serde_json::from_slice(payload.as_bytes()).expect("JSON") };
+    let payload =
+        |payload: &Payload| -> Value { serde_json::from_slice(payload.as_bytes()).expect("JSON") };
     for database in Database::all() {
         orders(&database);
         let found = report(&database, QUERY).await.found;
-        assert_eq!(found, [json!(1), json!(2), json!(9_007_199_254_740_993_u64)], "{}", database.url());
-        let found = query(&database, QUERY).find(noon().before(Span::hours(1)), 10).await.expect("found");
-        let keys: Vec<&str> = found.findings.iter().map(|finding| finding.key.as_str()).collect();
+        assert_eq!(
+            found,
+            [json!(1), json!(2), json!(9_007_199_254_740_993_u64)],
+            "{}",
+            database.url()
+        );
+        let found = query(&database, QUERY)
+            .find(noon().before(Span::hours(1)), 10)
+            .await
+            .expect("found");
+        let keys: Vec<&str> = found
+            .findings
+            .iter()
+            .map(|finding| finding.key.as_str())
+            .collect();
         assert_eq!(keys, ["order:1", "order:2", "order:9007199254740993"]);
         let first = payload(&found.findings[0].payload);
         let big = "123456789012345678901234567890";
@@ -70,9 +87,17 @@ async fn three_databases_give_the_same_findings() {
         assert_eq!(last["id"], json!(9_007_199_254_740_993_u64));
         assert_eq!(last["row"]["note"], hostile, "what a column says is data");
         assert_eq!(last["text"], format!("{hostile}/-7.25"));
-        assert_eq!(payload(&found.findings[1].payload)["row"]["big"], Value::Null);
         assert_eq!(
-            query(&database, QUERY).find(noon(), 2).await.expect("found").findings.len(),
+            payload(&found.findings[1].payload)["row"]["big"],
+            Value::Null
+        );
+        assert_eq!(
+            query(&database, QUERY)
+                .find(noon(), 2)
+                .await
+                .expect("found")
+                .findings
+                .len(),
             2,
             "at most"
         );
@@ -89,7 +114,11 @@ async fn a_row_is_known_by_its_first_column_if_none_is_called_id() {
         let found = query.find(noon(), 10).await.expect("found").findings;
         assert_eq!(found[0].row, json!("old"));
         let row: Value = serde_json::from_slice(found[0].payload.as_bytes()).expect("JSON");
-        assert_eq!(row, json!({"note": "old", "number": 1}), "without a payload the row is it");
+        assert_eq!(
+            row,
+            json!({"note": "old", "number": 1}),
+            "without a payload the row is it"
+        );
     }
 }
 
@@ -101,7 +130,9 @@ async fn a_query_that_writes_is_refused() {
             "UPDATE orders SET note = 'x' WHERE created_at <= :cutoff",
             "CREATE TABLE made AS SELECT * FROM orders WHERE created_at <= :cutoff",
         ] {
-            let refused = Query::new(&database.url(), sql, "order:{id}", None).expect_err(sql).to_string();
+            let refused = Query::new(&database.url(), sql, "order:{id}", None)
+                .expect_err(sql)
+                .to_string();
             assert!(refused.contains("must be a SELECT"), "{sql}: {refused}");
         }
         // What begins like one and writes all the same is refused by the database, or by its read-only transaction.
@@ -114,8 +145,18 @@ async fn a_query_that_writes_is_refused() {
         let refused = refusal(&database, hidden).await.to_string();
         assert_eq!(database.count("orders"), 5, "{hidden}: {refused}");
     }
-    let refused = Query::new("sqlite:x.db", "SELECT :cutoff; DROP TABLE orders", "k:{id}", None);
-    assert!(refused.expect_err("two statements").to_string().contains("one statement"));
+    let refused = Query::new(
+        "sqlite:x.db",
+        "SELECT :cutoff; DROP TABLE orders",
+        "k:{id}",
+        None,
+    );
+    assert!(
+        refused
+            .expect_err("two statements")
+            .to_string()
+            .contains("one statement")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,7 +173,11 @@ async fn a_query_that_hangs_is_stopped_at_its_limit() {
         let began = std::time::Instant::now();
         let stopped = query.find(noon(), 10).await;
         assert!(matches!(stopped, Err(FindError::TooSlow(_))), "{stopped:?}");
-        assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < std::time::Duration::from_secs(20),
+            "{:?}",
+            began.elapsed()
+        );
     }
 }
 
@@ -140,15 +185,26 @@ async fn a_query_that_hangs_is_stopped_at_its_limit() {
 async fn a_wrong_query_says_what_is_wrong_and_enqueues_nothing() {
     for database in Database::all() {
         orders(&database);
-        let unknown =
-            refusal(&database, "SELECT id FROM nowhere WHERE created_at <= :cutoff").await.to_string();
+        let unknown = refusal(
+            &database,
+            "SELECT id FROM nowhere WHERE created_at <= :cutoff",
+        )
+        .await
+        .to_string();
         assert!(unknown.contains("nowhere"), "{unknown}");
-        let broken = refusal(&database, "SELECT id FROM WHERE :cutoff").await.to_string();
+        let broken = refusal(&database, "SELECT id FROM WHERE :cutoff")
+            .await
+            .to_string();
         assert!(broken.to_lowercase().contains("syntax"), "{broken}");
         // The payload asks for columns that are not there; told also where no row is found.
         let none = "SELECT id FROM orders WHERE created_at <= :cutoff AND id < 0";
         let missing = refusal(&database, none).await.to_string();
-        assert_eq!(missing, "there is no column `big` in the query; it has `id`", "{}", database.url());
+        assert_eq!(
+            missing,
+            "there is no column `big` in the query; it has `id`",
+            "{}",
+            database.url()
+        );
     }
 }
 
@@ -165,7 +221,11 @@ async fn a_row_without_a_key_is_told_and_keeps_back_no_other() {
         let key = "{note}{note}{note}";
         let query = Query::new(&database.url(), sql, key, Some(&payload)).expect("a query");
         let found = query.find(noon(), 10).await.expect("found");
-        let told: Vec<&str> = found.unusable.iter().map(|unusable| unusable.why.as_str()).collect();
+        let told: Vec<&str> = found
+            .unusable
+            .iter()
+            .map(|unusable| unusable.why.as_str())
+            .collect();
         assert_eq!(found.unusable[0].row, json!(1));
         assert!(
             told[0].contains("`note` is NULL") && told[1].contains("unique key has 1 to 512"),
@@ -177,23 +237,40 @@ async fn a_row_without_a_key_is_told_and_keeps_back_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_error_shows_a_password() {
-    let closed =
-        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .expect("a port")
+        .local_addr()
+        .expect("its address");
     let wrong = [
         format!("mysql://backstop:s3cret@{}/x", mariadb().addr()),
         format!("mysql://backstop:s3cret@{closed}/x"),
-        format!("postgres://nobody:s3cret@{}/x?sslmode=disable", postgres().addr()),
+        format!(
+            "postgres://nobody:s3cret@{}/x?sslmode=disable",
+            postgres().addr()
+        ),
         format!("postgres://nobody:s3cret@{closed}/x?sslmode=disable"),
         "mysql://backstop:s3cret@127.0.0.1:notaport/x".to_owned(),
         "postgres://backstop:s3cret@127.0.0.1:notaport/x".to_owned(),
         "mysql://backstop:s3cret@127.0.0.1/x?nonsense=s3cret".to_owned(),
     ];
     for url in wrong {
-        let query =
-            Query::new(&url, "SELECT 1 AS id WHERE :cutoff IS NOT NULL", "k:{id}", None).expect("a query");
+        let query = Query::new(
+            &url,
+            "SELECT 1 AS id WHERE :cutoff IS NOT NULL",
+            "k:{id}",
+            None,
+        )
+        .expect("a query");
         let shown = format!("{query:?}");
-        let failed = query.find(noon(), 1).await.expect_err("nobody is there").to_string();
-        assert!(!failed.contains("s3cret") && !shown.contains("s3cret"), "{failed} {shown}");
+        let failed = query
+            .find(noon(), 1)
+            .await
+            .expect_err("nobody is there")
+            .to_string();
+        assert!(
+            !failed.contains("s3cret") && !shown.contains("s3cret"),
+            "{failed} {shown}"
+        );
         assert!(failed.contains("[redacted]@127.0.0.1"), "{failed}");
     }
 }
@@ -203,7 +280,8 @@ async fn looking_at_a_file_that_is_not_there_does_not_make_it() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("none.db");
     let url = format!("sqlite:{}", file.display());
-    let query = Query::new(&url, "SELECT 1 AS id WHERE :cutoff <> ''", "k:{id}", None).expect("a query");
+    let query =
+        Query::new(&url, "SELECT 1 AS id WHERE :cutoff <> ''", "k:{id}", None).expect("a query");
     assert!(query.find(noon(), 1).await.is_err());
     assert!(!file.exists());
 }
@@ -219,7 +297,10 @@ async fn times_are_compared_in_utc_whatever_the_database_is_set_to() {
         let query = Query::new(&database.url(), sql, "k:{id}", None).expect("a query");
         let found = query.find(noon(), 10).await.expect("found").findings;
         assert_eq!(
-            found.iter().map(|finding| finding.row.clone()).collect::<Vec<_>>(),
+            found
+                .iter()
+                .map(|finding| finding.row.clone())
+                .collect::<Vec<_>>(),
             [json!(1)],
             "{}",
             database.url()

@@ -5,7 +5,9 @@ use backstop::core::port::Swap;
 use backstop::core::{State, WorkerName};
 use backstop::testing::VirtualClock;
 use backstop::workers::{Health, LISTED, WorkerInfo};
-use backstop::{Backstop, JobId, QueueSettings, Random, Run, Services, Span, Task, Timing, WorkerBuilder};
+use backstop::{
+    Backstop, JobId, QueueSettings, Random, Run, Services, Span, Task, Timing, WorkerBuilder,
+};
 use backstop_memory::MemoryStore;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -21,12 +23,23 @@ impl Task for Mail {
 }
 
 fn backstop() -> Backstop {
-    Backstop::on(Arc::new(MemoryStore::new()), Arc::new(VirtualClock::start()), Random::seeded(7))
+    Backstop::on(
+        Arc::new(MemoryStore::new()),
+        Arc::new(VirtualClock::start()),
+        Random::seeded(7),
+    )
 }
 
 fn worker(backstop: &Backstop) -> WorkerBuilder {
-    let settings = QueueSettings { concurrency: 2, ..QueueSettings::default() };
-    backstop.worker().name("w").services(Services::CallersRuntime).queue("q", settings)
+    let settings = QueueSettings {
+        concurrency: 2,
+        ..QueueSettings::default()
+    };
+    backstop
+        .worker()
+        .name("w")
+        .services(Services::CallersRuntime)
+        .queue("q", settings)
 }
 
 async fn order(backstop: &Backstop, order: Order) -> Ordered {
@@ -46,7 +59,10 @@ async fn seen(backstop: &Backstop) -> WorkerInfo {
 async fn becomes(backstop: &Backstop, health: Health) {
     for _ in 0..1_000 {
         let workers = backstop.workers(LISTED).await.expect("workers");
-        if workers.first().is_some_and(|worker| worker.health(backstop.now()) == health) {
+        if workers
+            .first()
+            .is_some_and(|worker| worker.health(backstop.now()) == health)
+        {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -55,7 +71,12 @@ async fn becomes(backstop: &Backstop, health: Health) {
 }
 
 async fn state(backstop: &Backstop, id: JobId) -> State {
-    backstop.job(id).await.expect("an answer").expect("the job").state
+    backstop
+        .job(id)
+        .await
+        .expect("an answer")
+        .expect("the job")
+        .state
 }
 
 async fn state_becomes(backstop: &Backstop, id: JobId, wanted: State) {
@@ -80,15 +101,25 @@ async fn a_while() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_says_who_it_is_and_takes_that_back_when_it_stops() {
     let backstop = backstop();
-    let running = worker(&backstop).handle(|_: Mail, _: Run| async { Ok(()) }).start().unwrap();
+    let running = worker(&backstop)
+        .handle(|_: Mail, _: Run| async { Ok(()) })
+        .start()
+        .unwrap();
     becomes(&backstop, Health::Live).await;
     a_while().await;
     let seen = seen(&backstop).await;
     assert_eq!(seen.about.pid, Some(std::process::id()));
-    assert_eq!(seen.about.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        seen.about.version.as_deref(),
+        Some(env!("CARGO_PKG_VERSION"))
+    );
     assert_eq!((seen.about.places, seen.taken), (Some(2), 0));
     assert!(seen.about.host.is_some_and(|host| !host.is_empty()));
-    assert!(seen.about.since.is_some_and(|since| backstop.now().since(since) < Span::minutes(1)));
+    assert!(
+        seen.about
+            .since
+            .is_some_and(|since| backstop.now().since(since) < Span::minutes(1))
+    );
     assert_eq!(seen.about.memory.is_some(), cfg!(target_os = "linux"));
     assert_eq!(seen.kinds.len(), 1);
     running.stop();
@@ -124,7 +155,10 @@ async fn a_quiet_worker_ends_what_it_runs_takes_nothing_new_and_goes_on_when_tol
     let second = push(&backstop, "second").await;
     a_while().await;
     assert_eq!(
-        (state(&backstop, first).await, state(&backstop, second).await),
+        (
+            state(&backstop, first).await,
+            state(&backstop, second).await
+        ),
         (State::Running, State::Ready)
     );
     let explained = backstop.why(second, |_| None).await.unwrap();
@@ -146,12 +180,19 @@ async fn what_a_worker_had_claimed_ahead_goes_back_when_it_is_quieted() {
         ids.push(push(&backstop, &n.to_string()).await);
     }
     // A poll that long shares nothing by itself.
-    let timing = Timing { poll: Span::hours(1), ..Timing::default() };
+    let timing = Timing {
+        poll: Span::hours(1),
+        ..Timing::default()
+    };
     let forever = |run: Run| async move {
         run.cancelled().await;
         Ok(())
     };
-    let running = worker(&backstop).timing(timing).handle_raw("q", forever).start().unwrap();
+    let running = worker(&backstop)
+        .timing(timing)
+        .handle_raw("q", forever)
+        .start()
+        .unwrap();
     state_becomes(&backstop, ids[3], State::Running).await;
     order(&backstop, Order::Quiet).await;
     state_becomes(&backstop, ids[3], State::Ready).await;
@@ -183,7 +224,10 @@ async fn a_worker_that_is_asked_to_stop_ends_what_it_runs_and_then_itself() {
     assert_eq!(state(&backstop, id).await, State::Done);
     // A new one under the same name works.
     let second = push(&backstop, "b").await;
-    let running = worker(&backstop).handle_raw("q", |_: Run| async { Ok(()) }).start().unwrap();
+    let running = worker(&backstop)
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .unwrap();
     state_becomes(&backstop, second, State::Done).await;
     running.stop();
     running.stopped().await;
@@ -192,16 +236,33 @@ async fn a_worker_that_is_asked_to_stop_ends_what_it_runs_and_then_itself() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_started_again_under_its_name_is_not_stopped_by_an_order_of_before() {
     let backstop = backstop();
-    let first = worker(&backstop).handle_raw("q", |_: Run| async { Ok(()) }).start().unwrap();
+    let first = worker(&backstop)
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .unwrap();
     becomes(&backstop, Health::Live).await;
     a_while().await;
     order(&backstop, Order::Stop).await;
-    let order = backstop.store().cells(vec!["orders/w".to_owned()]).await.unwrap().remove(0).unwrap();
+    let order = backstop
+        .store()
+        .cells(vec!["orders/w".to_owned()])
+        .await
+        .unwrap()
+        .remove(0)
+        .unwrap();
     first.stopped().await;
     // As one leaves it that was killed before it could hear of it.
-    let left = Swap { name: order.name, seen: None, version: 1, value: Some(order.value) };
+    let left = Swap {
+        name: order.name,
+        seen: None,
+        version: 1,
+        value: Some(order.value),
+    };
     backstop.store().swap(vec![left]).await.unwrap();
-    let again = worker(&backstop).handle_raw("q", |_: Run| async { Ok(()) }).start().unwrap();
+    let again = worker(&backstop)
+        .handle_raw("q", |_: Run| async { Ok(()) })
+        .start()
+        .unwrap();
     let id = push(&backstop, "a").await;
     state_becomes(&backstop, id, State::Done).await;
     a_while().await;

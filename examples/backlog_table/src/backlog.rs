@@ -17,14 +17,29 @@ pub struct Sample {
 
 /// The rows that are there when we come to it, newest first.
 pub const ARTICLE: [Sample; 4] = [
-    Sample { id: 4, age: Span::minutes(8) },
-    Sample { id: 3, age: Span::hours(5) },
-    Sample { id: 2, age: Span::days(3) },
-    Sample { id: 1, age: Span::days(60) },
+    Sample {
+        id: 4,
+        age: Span::minutes(8),
+    },
+    Sample {
+        id: 3,
+        age: Span::hours(5),
+    },
+    Sample {
+        id: 2,
+        age: Span::days(3),
+    },
+    Sample {
+        id: 1,
+        age: Span::days(60),
+    },
 ];
 
 /// One that comes in at that very moment: it has its whole life before it.
-pub const FRESH: Sample = Sample { id: 5, age: Span::ZERO };
+pub const FRESH: Sample = Sample {
+    id: 5,
+    age: Span::ZERO,
+};
 
 /// The moment at which we come to the table: 2026-01-01, midnight.
 pub fn moment() -> Time {
@@ -39,7 +54,9 @@ pub struct Backlog {
 impl Backlog {
     /// With these rows, all of them new.
     pub fn new(rows: &[Sample]) -> Result<Self> {
-        let backlog = Self { folder: tempfile::tempdir()? };
+        let backlog = Self {
+            folder: tempfile::tempdir()?,
+        };
         let db = backlog.open()?;
         db.execute_batch(
             "PRAGMA journal_mode = WAL;

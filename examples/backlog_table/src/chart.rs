@@ -28,10 +28,17 @@ const MARKS: [(&str, Span); 8] = [
     ("180d", Span::days(180)),
 ];
 /// The ages by which tries are counted: those of the bands.
-const AGES: [Span; 6] =
-    [Span::days(1), Span::days(7), Span::days(14), Span::days(30), Span::days(180), Span::days(360)];
+const AGES: [Span; 6] = [
+    Span::days(1),
+    Span::days(7),
+    Span::days(14),
+    Span::days(30),
+    Span::days(180),
+    Span::days(360),
+];
 /// A line under the header and no other.
-const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Both for each of these rows.
 pub fn draw(played: &Played, rows: &[Sample]) -> String {
@@ -61,7 +68,8 @@ fn column(after: Span) -> usize {
         clippy::cast_sign_loss,
         reason = "one of 58 columns, the logarithm of at least 1"
     )]
-    let column = ((after.as_millis() as f64 / 60_000.0).max(1.0).log10() * PER_DECADE + 1e-9) as usize;
+    let column =
+        ((after.as_millis() as f64 / 60_000.0).max(1.0).log10() * PER_DECADE + 1e-9) as usize;
     column.min(COLUMNS - 1)
 }
 
@@ -76,14 +84,23 @@ fn axis() -> String {
     let mut axis = String::new();
     for (mark, at) in MARKS {
         let column = column(at);
-        let _ = write!(axis, "{:gap$}{mark}", "", gap = column.saturating_sub(axis.chars().count()));
+        let _ = write!(
+            axis,
+            "{:gap$}{mark}",
+            "",
+            gap = column.saturating_sub(axis.chars().count())
+        );
     }
     axis
 }
 
 /// What a row is called: its id and its age in the beginning.
 pub(crate) fn named(row: &Sample) -> String {
-    if row.age.is_zero() { format!("{}  new", row.id) } else { format!("{}  {} old", row.id, row.age) }
+    if row.age.is_zero() {
+        format!("{}  new", row.id)
+    } else {
+        format!("{}  {} old", row.id, row.age)
+    }
 }
 
 fn table(played: &Played, rows: &[Sample]) -> Table {
@@ -92,10 +109,17 @@ fn table(played: &Played, rows: &[Sample]) -> Table {
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let ages = AGES.iter().map(|age| right(format!("to {age}")));
     table.set_header(
-        [Cell::new("tries at an age")].into_iter().chain(ages).chain([right("in all".to_owned())]),
+        [Cell::new("tries at an age")]
+            .into_iter()
+            .chain(ages)
+            .chain([right("in all".to_owned())]),
     );
     for row in rows {
-        let ages: Vec<Span> = played.of(row.id).iter().map(|after| row.age.plus(*after)).collect();
+        let ages: Vec<Span> = played
+            .of(row.id)
+            .iter()
+            .map(|after| row.age.plus(*after))
+            .collect();
         let mut from = None;
         let mut counts = Vec::new();
         for until in AGES {
@@ -103,7 +127,10 @@ fn table(played: &Played, rows: &[Sample]) -> Table {
             counts.push(ages.iter().filter(is_so_old).count());
             from = Some(until);
         }
-        let cells = counts.into_iter().chain([ages.len()]).map(|count| right(count.to_string()));
+        let cells = counts
+            .into_iter()
+            .chain([ages.len()])
+            .map(|count| right(count.to_string()));
         table.add_row([Cell::new(named(row))].into_iter().chain(cells));
     }
     table

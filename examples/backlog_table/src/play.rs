@@ -29,7 +29,9 @@ impl Strategy {
 
     fn policy(self) -> Result<RetryPolicy> {
         let json: &[u8] = match self {
-            Self::Fibonacci => br#"{"kind":"fibonacci","unit":"1m","cap":"360d","max_attempts":"unlimited"}"#,
+            Self::Fibonacci => {
+                br#"{"kind":"fibonacci","unit":"1m","cap":"360d","max_attempts":"unlimited"}"#
+            }
             Self::Progressive => br#"{"kind":"progressive","max_attempts":"unlimited"}"#,
         };
         Ok(RetryPolicy::from_json(json)?)
@@ -61,7 +63,11 @@ pub struct Played {
 impl Played {
     /// When a row was tried, after the beginning.
     pub fn of(&self, id: i64) -> Vec<Span> {
-        self.tries.iter().filter(|one| one.id == id).map(|one| one.after).collect()
+        self.tries
+            .iter()
+            .filter(|one| one.id == id)
+            .map(|one| one.after)
+            .collect()
     }
 }
 
@@ -69,13 +75,20 @@ impl Played {
 pub async fn first_run() -> Result<(Vec<(i64, String)>, Vec<i64>)> {
     let backlog = Backlog::new(&ARTICLE)?;
     let handler = |row: Row| async move {
-        if [1, 4].contains(&key(&row)) { Err(Fail::retry("the service is down")) } else { Ok(()) }
+        if [1, 4].contains(&key(&row)) {
+            Err(Fail::retry("the service is down"))
+        } else {
+            Ok(())
+        }
     };
     let table = table(&backlog, Strategy::Fibonacci)?.handler(handler);
     let adopted = Backstop::open("memory:").await?.adopted(&table);
     adopted.run_at(moment(), &mut |_: PassProgress| {}).await?;
     let due = adopted.due(moment().after(Span::minutes(1)), None).await?;
-    Ok((backlog.rows()?, due.iter().filter_map(|row| row.key.as_i64()).collect()))
+    Ok((
+        backlog.rows()?,
+        due.iter().filter_map(|row| row.key.as_i64()).collect(),
+    ))
 }
 
 /// Every try of these rows fails, for so long. Time is ours: a pass is run whenever a row is due, and `at` is told of each.
@@ -89,38 +102,63 @@ pub async fn play(
     let tried: Arc<Mutex<Vec<i64>>> = Arc::default();
     let noted = Arc::clone(&tried);
     let handler = move |row: Row| {
-        noted.lock().unwrap_or_else(PoisonError::into_inner).push(key(&row));
+        noted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(key(&row));
         async { Err::<(), Fail>(Fail::retry("the service is down")) }
     };
     let table = table(&backlog, strategy)?.handler(handler);
     let adopted = Backstop::open("memory:").await?.adopted(&table);
-    let mut played = Played { strategy, tries: Vec::new(), passes: 0, expired: 0 };
+    let mut played = Played {
+        strategy,
+        tries: Vec::new(),
+        passes: 0,
+        expired: 0,
+    };
     let (mut now, end) = (moment(), moment().after(length));
     while now <= end {
         let after = now.since(moment());
         at(after);
         let pass = adopted.run_at(now, &mut |_: PassProgress| {}).await?;
         let ids = std::mem::take(&mut *tried.lock().unwrap_or_else(PoisonError::into_inner));
-        ensure!(pass.failed == ids.len(), "{} rows were tried, {} became an error", ids.len(), pass.failed);
-        played.tries.extend(ids.into_iter().map(|id| Try { id, after }));
+        ensure!(
+            pass.failed == ids.len(),
+            "{} rows were tried, {} became an error",
+            ids.len(),
+            pass.failed
+        );
+        played
+            .tries
+            .extend(ids.into_iter().map(|id| Try { id, after }));
         played.passes += 1;
-        let Some(next) = next_due(&adopted, now).await? else { break };
+        let Some(next) = next_due(&adopted, now).await? else {
+            break;
+        };
         now = next;
     }
-    played.expired = adopted.status(end.after(Span::millis(1_000))).await?.expired;
+    played.expired = adopted
+        .status(end.after(Span::millis(1_000)))
+        .await?
+        .expired;
     Ok(played)
 }
 
 /// When there is something to do again: nothing is missed by not looking before.
 async fn next_due(adopted: &Adopted, now: Time) -> Result<Option<Time>> {
     let next = adopted.status(now).await?.next_due;
-    ensure!(next.is_none_or(|next| next > now), "rows are due after a pass that took them all");
+    ensure!(
+        next.is_none_or(|next| next > now),
+        "rows are due after a pass that took them all"
+    );
     Ok(next)
 }
 
 fn table(backlog: &Backlog, strategy: Strategy) -> Result<Table> {
     let table = Table::new("invoices", &backlog.url(), "BACKLOG")?;
-    table.strategy(&strategy.policy()?, Some(Span::days(360))).context("the strategy of a table")
+    table
+        .strategy(&strategy.policy()?, Some(Span::days(360)))
+        .context("the strategy of a table")
 }
 
 fn key(row: &Row) -> i64 {

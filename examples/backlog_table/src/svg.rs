@@ -54,9 +54,21 @@ pub fn draw(played: &[Played], rows: &[Sample]) -> String {
         described(played, rows)
     );
     text(&mut svg, MARGIN, 36, "title", TITLE);
-    text(&mut svg, MARGIN, 60, "quiet", "a stroke is a try; the time since the beginning, by its logarithm");
+    text(
+        &mut svg,
+        MARGIN,
+        60,
+        "quiet",
+        "a stroke is a try; the time since the beginning, by its logarithm",
+    );
     for (nth, played) in (0..).zip(played) {
-        draw_panel(&mut svg, played, rows, HEADER + nth * panel, if nth == 0 { "first" } else { "second" });
+        draw_panel(
+            &mut svg,
+            played,
+            rows,
+            HEADER + nth * panel,
+            if nth == 0 { "first" } else { "second" },
+        );
     }
     svg.push_str("</svg>\n");
     svg
@@ -73,8 +85,18 @@ fn draw_panel(svg: &mut String, played: &Played, rows: &[Sample], top: u32, clas
             svg,
             "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{LENGTH}\" height=\"{LANE}\" rx=\"3\" class=\"rail\"/>"
         );
-        let _ = writeln!(svg, "<path d=\"{}\" class=\"{class}\"/>", strokes(&tries, y));
-        text(svg, LEFT + LENGTH + 12, y + 15, "figure", &format!("{} tries", tries.len()));
+        let _ = writeln!(
+            svg,
+            "<path d=\"{}\" class=\"{class}\"/>",
+            strokes(&tries, y)
+        );
+        text(
+            svg,
+            LEFT + LENGTH + 12,
+            y + 15,
+            "figure",
+            &format!("{} tries", tries.len()),
+        );
     }
     for (mark, at) in MARKS {
         let _ = writeln!(
@@ -88,7 +110,10 @@ fn draw_panel(svg: &mut String, played: &Played, rows: &[Sample], top: u32, clas
 
 /// A stroke for each try; those that would lie on each other are one.
 fn strokes(tries: &[Span], y: u32) -> String {
-    let mut places: Vec<String> = tries.iter().map(|after| format!("{:.1}", x(*after))).collect();
+    let mut places: Vec<String> = tries
+        .iter()
+        .map(|after| format!("{:.1}", x(*after)))
+        .collect();
     places.dedup();
     places.iter().fold(String::new(), |mut path, place| {
         let _ = write!(path, "M{place} {}v{}", y + 2, LANE - 4);
@@ -102,14 +127,23 @@ fn x(after: Span) -> f64 {
 }
 
 fn text(svg: &mut String, x: u32, y: u32, class: &str, words: &str) {
-    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{words}</text>");
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{words}</text>"
+    );
 }
 
 /// All of it in words, for whoever does not see it.
 fn described(played: &[Played], rows: &[Sample]) -> String {
     let of = |played: &Played| {
-        let tries = rows.iter().map(|row| format!("row {} {} tries", named(row), played.of(row.id).len()));
-        format!("{}: {}.", played.strategy.name(), tries.collect::<Vec<_>>().join(", "))
+        let tries = rows
+            .iter()
+            .map(|row| format!("row {} {} tries", named(row), played.of(row.id).len()));
+        format!(
+            "{}: {}.",
+            played.strategy.name(),
+            tries.collect::<Vec<_>>().join(", ")
+        )
     };
     played.iter().map(of).collect::<Vec<_>>().join(" ")
 }

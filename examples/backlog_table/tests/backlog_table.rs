@@ -10,18 +10,29 @@ fn samples() -> Vec<Sample> {
 }
 
 async fn played(strategy: Strategy) -> Played {
-    play(&samples(), strategy, YEAR, |_| {}).await.expect("it plays")
+    play(&samples(), strategy, YEAR, |_| {})
+        .await
+        .expect("it plays")
 }
 
 fn minutes(tries: &[Span]) -> Vec<i64> {
-    tries.iter().map(|after| after.as_millis() / 60_000).collect()
+    tries
+        .iter()
+        .map(|after| after.as_millis() / 60_000)
+        .collect()
 }
 
 #[tokio::test]
 async fn after_one_run_two_rows_failed_and_are_due_again() {
     let (rows, due) = first_run().await.unwrap();
-    let became: Vec<(i64, &str)> = rows.iter().map(|(id, status)| (*id, status.as_str())).collect();
-    assert_eq!(became, [(4, "ERROR"), (3, "SUCCESS"), (2, "SUCCESS"), (1, "ERROR")]);
+    let became: Vec<(i64, &str)> = rows
+        .iter()
+        .map(|(id, status)| (*id, status.as_str()))
+        .collect();
+    assert_eq!(
+        became,
+        [(4, "ERROR"), (3, "SUCCESS"), (2, "SUCCESS"), (1, "ERROR")]
+    );
     assert_eq!(due, [4, 1]);
 }
 
@@ -29,7 +40,10 @@ async fn after_one_run_two_rows_failed_and_are_due_again() {
 async fn fibonacci_tries_after_so_many_minutes() {
     let played = played(Strategy::Fibonacci).await;
     let fresh = minutes(&played.of(FRESH.id));
-    assert_eq!(fresh[..13], [0, 1, 2, 4, 7, 12, 20, 33, 54, 88, 143, 232, 376]);
+    assert_eq!(
+        fresh[..13],
+        [0, 1, 2, 4, 7, 12, 20, 33, 54, 88, 143, 232, 376]
+    );
     // Each is as far from the one before as the two before that together; the last is on day 357.
     let (mut wait, mut next, mut at, mut all) = (1, 1, 0, vec![0]);
     while at + wait <= 360 * 1_440 {
@@ -41,7 +55,12 @@ async fn fibonacci_tries_after_so_many_minutes() {
     for row in ARTICLE {
         let left = YEAR.as_millis() / 60_000 - row.age.as_millis() / 60_000;
         let young: Vec<i64> = all.iter().copied().filter(|at| *at <= left).collect();
-        assert_eq!(minutes(&played.of(row.id)), young, "row {} ends with its own 360 days", row.id);
+        assert_eq!(
+            minutes(&played.of(row.id)),
+            young,
+            "row {} ends with its own 360 days",
+            row.id
+        );
     }
     assert_eq!(played.expired, 5, "expired rows are counted");
 }
@@ -58,9 +77,18 @@ async fn progressive_tries_522_times_in_360_days() {
 
 /// A job that comes every five minutes and counts on its fingers.
 fn by_hand(row: Sample) -> Vec<i64> {
-    const BANDS: [(i64, i64); 6] =
-        [(1, 5), (7, 60), (14, 12 * 60), (30, 24 * 60), (180, 96 * 60), (360, 192 * 60)];
-    let (began, age) = (backlog_table::moment().as_millis() / 60_000, row.age.as_millis() / 60_000);
+    const BANDS: [(i64, i64); 6] = [
+        (1, 5),
+        (7, 60),
+        (14, 12 * 60),
+        (30, 24 * 60),
+        (180, 96 * 60),
+        (360, 192 * 60),
+    ];
+    let (began, age) = (
+        backlog_table::moment().as_millis() / 60_000,
+        row.age.as_millis() / 60_000,
+    );
     let is_tried = |at: &i64| {
         let band = BANDS.iter().find(|(days, _)| age + at <= days * 1_440);
         // Whoever comes for the first time finds everything due.

@@ -29,7 +29,9 @@ impl Detector {
     pub(crate) async fn start(&self) -> anyhow::Result<SocketAddr> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let router = Router::new().route("/detect", post(detect)).with_state(self.clone());
+        let router = Router::new()
+            .route("/detect", post(detect))
+            .with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(address)
     }
@@ -46,7 +48,10 @@ impl Detector {
 
     /// Calls it got, and those of them while it was down.
     pub(crate) fn calls(&self) -> (u64, u64) {
-        (self.0.calls.load(Ordering::SeqCst), self.0.calls_while_down.load(Ordering::SeqCst))
+        (
+            self.0.calls.load(Ordering::SeqCst),
+            self.0.calls_while_down.load(Ordering::SeqCst),
+        )
     }
 }
 
@@ -62,15 +67,27 @@ async fn detect(
         condition.calls_while_down.fetch_add(1, Ordering::SeqCst);
         return (StatusCode::SERVICE_UNAVAILABLE, "the model is being loaded").into_response();
     }
-    let is_raw = picture["file_path"]
-        .as_str()
-        .is_some_and(|path| Path::new(path).extension().is_some_and(|extension| extension == "raw"));
+    let is_raw = picture["file_path"].as_str().is_some_and(|path| {
+        Path::new(path)
+            .extension()
+            .is_some_and(|extension| extension == "raw")
+    });
     if is_raw && !condition.reads_raw.load(Ordering::SeqCst) {
-        return (StatusCode::UNPROCESSABLE_ENTITY, "this picture is not a JPEG").into_response();
+        return (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "this picture is not a JPEG",
+        )
+            .into_response();
     }
-    let is_first_try = headers.get("x-backstop-attempt").is_some_and(|attempt| attempt == "1");
+    let is_first_try = headers
+        .get("x-backstop-attempt")
+        .is_some_and(|attempt| attempt == "1");
     if is_first_try && call.is_multiple_of(7) {
-        return (StatusCode::INTERNAL_SERVER_ERROR, "out of memory, restarted").into_response();
+        return (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "out of memory, restarted",
+        )
+            .into_response();
     }
     Json(json!({ "found": ["person"] })).into_response()
 }

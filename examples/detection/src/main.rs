@@ -26,7 +26,15 @@ async fn main() -> anyhow::Result<()> {
     let own = format!("sqlite:{}", directory.path().join("detection.db").display());
     let backstop = Backstop::open(args.store.as_deref().unwrap_or(&own)).await?;
     let outage = Duration::from_secs(args.outage);
-    detection::run(backstop, Options { pictures: args.pictures, raw_pictures: 30, outage, quiet: false })
-        .await?;
+    detection::run(
+        backstop,
+        Options {
+            pictures: args.pictures,
+            raw_pictures: 30,
+            outage,
+            quiet: false,
+        },
+    )
+    .await?;
     Ok(())
 }

@@ -26,8 +26,11 @@ impl Handler for Detect {
 impl Detect {
     /// The next job has an id made from this one's: a run that is repeated hands the picture on once.
     async fn hand_on(&self, run: &Run) -> Ending {
-        let next =
-            self.backstop.draft(ANALYSIS_QUEUE).id(&format!("analysis of {}", run.id())).kind("Analyse");
+        let next = self
+            .backstop
+            .draft(ANALYSIS_QUEUE)
+            .id(&format!("analysis of {}", run.id()))
+            .kind("Analyse");
         match next.payload(run.payload().to_vec()).push().await {
             Ok(_) => Ending::Done,
             Err(error) => Fail::retry(error).into_ending(),

@@ -48,8 +48,13 @@ impl Story {
 
     async fn start_worker(&self) -> Result<Running> {
         let address = self.detector.start().await?;
-        let detector = Http::new(&format!("http://{address}/detect"))?.timeout(Span::secs(5)).handler()?;
-        let breaker = BreakerSettings { recovery_timeout: Span::millis(500), ..BreakerSettings::default() };
+        let detector = Http::new(&format!("http://{address}/detect"))?
+            .timeout(Span::secs(5))
+            .handler()?;
+        let breaker = BreakerSettings {
+            recovery_timeout: Span::millis(500),
+            ..BreakerSettings::default()
+        };
         let retry = RetryPolicy::from_json(
             br#"{"kind":"exponential","base":"50ms","factor":2.0,"cap":"1s","jitter":0.25,"max_attempts":3}"#,
         )?;
@@ -68,10 +73,18 @@ impl Story {
                 Ok(())
             }
         };
-        self.say(format!("the detector listens on {address}; four pictures are looked at at a time"));
+        self.say(format!(
+            "the detector listens on {address}; four pictures are looked at at a time"
+        ));
         let worker = self.backstop.worker().queue(DETECTION_QUEUE, settings);
-        let detect = Detect { backstop: self.backstop.clone(), detector };
-        Ok(worker.handle_queue(DETECTION_QUEUE, detect).handle_raw(ANALYSIS_QUEUE, analyse).start()?)
+        let detect = Detect {
+            backstop: self.backstop.clone(),
+            detector,
+        };
+        Ok(worker
+            .handle_queue(DETECTION_QUEUE, detect)
+            .handle_raw(ANALYSIS_QUEUE, analyse)
+            .start()?)
     }
 
     /// Pictures come in and are analysed; the failures of a service that is mostly well cost a retry each.
@@ -96,8 +109,10 @@ impl Story {
         self.detector.set_down(true);
         let before = self.analysed.count();
         self.push(self.options.pictures, "jpg").await?;
-        self.until("the breaker is open", async |story| Ok(story.phase().await? == Some(Phase::Open)))
-            .await?;
+        self.until("the breaker is open", async |story| {
+            Ok(story.phase().await? == Some(Phase::Open))
+        })
+        .await?;
         self.say("   five failures in a row: the breaker is open, nothing more is claimed");
         tokio::time::sleep(self.options.outage).await;
         let waiting = self.live().await?;
@@ -108,13 +123,21 @@ impl Story {
             self.options.outage
         ));
         self.detector.set_down(false);
-        self.until("the breaker is closed", async |story| Ok(story.phase().await? == Some(Phase::Closed)))
-            .await?;
+        self.until("the breaker is closed", async |story| {
+            Ok(story.phase().await? == Some(Phase::Closed))
+        })
+        .await?;
         self.say("   it is up again: two probes succeeded, the breaker is closed");
-        self.until("the backlog is gone", async |story| Ok(story.live().await? == 0)).await?;
+        self.until("the backlog is gone", async |story| {
+            Ok(story.live().await? == 0)
+        })
+        .await?;
         let dead = self.dead().await?;
         self.told.died_in_outage = dead;
-        self.say(format!("   {} more pictures analysed, {dead} dead", self.analysed.count() - before));
+        self.say(format!(
+            "   {} more pictures analysed, {dead} dead",
+            self.analysed.count() - before
+        ));
         Ok(())
     }
 
@@ -126,8 +149,16 @@ impl Story {
             Ok(story.live().await? == 0 && story.dead().await? >= story.options.raw_pictures)
         })
         .await?;
-        for group in self.backstop.dead().groups(Some(QueueName::new(DETECTION_QUEUE)?), 10).await? {
-            self.say(format!("   {} × {} ({})", group.count, group.sample.error, group.fingerprint));
+        for group in self
+            .backstop
+            .dead()
+            .groups(Some(QueueName::new(DETECTION_QUEUE)?), 10)
+            .await?
+        {
+            self.say(format!(
+                "   {} × {} ({})",
+                group.count, group.sample.error, group.fingerprint
+            ));
         }
         self.told.dead = self.dead().await?;
         Ok(())
@@ -160,7 +191,10 @@ impl Story {
             .await?;
         self.told.redriven = report.requeued;
         let all = self.options.pictures * 2 + self.options.raw_pictures;
-        self.until("everything is analysed", async |story| Ok(story.analysed.count() == all)).await?;
+        self.until("everything is analysed", async |story| {
+            Ok(story.analysed.count() == all)
+        })
+        .await?;
         self.told.analysed = self.analysed.count();
         self.told.dead_at_the_end = self.dead().await?;
         self.say(format!(
@@ -172,8 +206,14 @@ impl Story {
 
     async fn push(&self, count: u64, kind_of_file: &str) -> Result<()> {
         for n in 0..count {
-            let payload = format!(r#"{{"camera_id":"door","file_path":"/pictures/{n:04}.{kind_of_file}"}}"#);
-            self.backstop.draft(DETECTION_QUEUE).kind("Detect").payload(payload.into_bytes()).push().await?;
+            let payload =
+                format!(r#"{{"camera_id":"door","file_path":"/pictures/{n:04}.{kind_of_file}"}}"#);
+            self.backstop
+                .draft(DETECTION_QUEUE)
+                .kind("Detect")
+                .payload(payload.into_bytes())
+                .push()
+                .await?;
         }
         Ok(())
     }
@@ -181,7 +221,10 @@ impl Story {
     async fn phase(&self) -> Result<Option<Phase>> {
         let name = GuardName::Breaker(QueueName::new(DETECTION_QUEUE)?);
         let guards = self.backstop.breakers().list().await?;
-        Ok(guards.into_iter().find(|guard| guard.name == name).map(|guard| guard.status.state))
+        Ok(guards
+            .into_iter()
+            .find(|guard| guard.name == name)
+            .map(|guard| guard.status.state))
     }
 
     async fn live(&self) -> Result<u64> {
@@ -191,7 +234,10 @@ impl Story {
 
     async fn dead(&self) -> Result<u64> {
         let queues = self.backstop.store().queues(self.backstop.now()).await?;
-        Ok(queues.iter().map(|queue| queue.counts.of(State::Dead)).sum())
+        Ok(queues
+            .iter()
+            .map(|queue| queue.counts.of(State::Dead))
+            .sum())
     }
 
     async fn until(&self, what: &str, is_so: impl AsyncFn(&Self) -> Result<bool>) -> Result<()> {

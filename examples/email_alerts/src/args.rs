@@ -63,7 +63,12 @@ pub(crate) struct ChaosArgs {
 #[derive(Args)]
 pub(crate) struct PlayArgs {
     /// The database; without it, a PostgreSQL is started and removed again. It must have no schema `email_alerts`
-    #[arg(long, value_name = "URL", env = "EMAIL_ALERTS_POSTGRES", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "EMAIL_ALERTS_POSTGRES",
+        hide_env_values = true
+    )]
     pub(crate) postgres: Option<String>,
     /// What an hour of the service takes
     #[arg(long, default_value = "2s", value_name = "DURATION")]
@@ -88,7 +93,11 @@ pub(crate) struct PlayArgs {
 #[derive(Args)]
 pub(crate) struct ConfigArgs {
     /// The database
-    #[arg(long, value_name = "URL", default_value = "postgres://email_alerts@localhost/email_alerts")]
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "postgres://email_alerts@localhost/email_alerts"
+    )]
     pub(crate) postgres: String,
     /// What an hour of the service takes
     #[arg(long, default_value = "1h", value_name = "DURATION")]
@@ -98,8 +107,16 @@ pub(crate) struct ConfigArgs {
 impl ChaosArgs {
     pub(crate) fn plan(&self) -> Plan {
         let pace = self.play.pace(LEASE_IN_CHAOS);
-        let victims = if self.kill_sweeper { Victims::Everybody } else { Victims::Workers };
-        Plan { lost: self.lost, victims, ..Plan::chaos(self.play.scale(), pace, self.seed, self.kills) }
+        let victims = if self.kill_sweeper {
+            Victims::Everybody
+        } else {
+            Victims::Workers
+        };
+        Plan {
+            lost: self.lost,
+            victims,
+            ..Plan::chaos(self.play.scale(), pace, self.seed, self.kills)
+        }
     }
 }
 
@@ -116,16 +133,28 @@ impl PlayArgs {
     }
 
     pub(crate) fn pace(&self, lease_usual: Span) -> Pace {
-        Pace { hour: self.hour, lease: self.lease.unwrap_or(lease_usual) }
+        Pace {
+            hour: self.hour,
+            lease: self.lease.unwrap_or(lease_usual),
+        }
     }
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("a share is from 0 to 1".to_owned()) }
+    let share: f64 = text
+        .parse()
+        .map_err(|_| format!("`{text}` is not a number"))?;
+    if (0.0..=1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err("a share is from 0 to 1".to_owned())
+    }
 }
 
 fn workers(text: &str) -> Result<usize, String> {
-    let workers = text.parse().ok().filter(|workers| (1..=WORKERS_MAX).contains(workers));
+    let workers = text
+        .parse()
+        .ok()
+        .filter(|workers| (1..=WORKERS_MAX).contains(workers));
     workers.ok_or_else(|| format!("give a number from 1 to {WORKERS_MAX}"))
 }

@@ -8,6 +8,11 @@ const MARK: &str = include_str!("sql/complete.sql");
 
 /// Handles [`MarkDigestRunsComplete`].
 pub async fn mark(_: MarkDigestRunsComplete, run: Run) -> Result<(), Fail> {
-    run.state::<Desk>()?.database.connection().await?.execute(MARK, &[]).await?;
+    run.state::<Desk>()?
+        .database
+        .connection()
+        .await?
+        .execute(MARK, &[])
+        .await?;
     Ok(())
 }

@@ -22,7 +22,10 @@ pub struct Pace {
 
 impl Pace {
     /// As in earnest.
-    pub const REAL: Self = Self { hour: Span::hours(1), lease: Span::secs(15) };
+    pub const REAL: Self = Self {
+        hour: Span::hours(1),
+        lease: Span::secs(15),
+    };
 
     /// What is written for a time of the service.
     fn at(self, span: Span) -> Span {
@@ -141,7 +144,10 @@ pub fn text(url: &str, pace: Pace, since: Option<Time>) -> String {
 
 /// What the file means.
 pub fn read(text: &str) -> Result<Config> {
-    let written = Written { path: "backstop.toml", text };
+    let written = Written {
+        path: "backstop.toml",
+        text,
+    };
     resolve(Some(written), Overrides::default(), Overrides::default())
         .context("the example's own configuration")
 }
@@ -168,13 +174,18 @@ fn queues(text: &mut String, pace: Pace) {
         );
         if queue == "send_email" {
             let over = pace.at(Span::minutes(5));
-            line(text, &format!("rate_limit = {{ count = 21600, per = \"60s\", over = \"{over}\" }}"));
+            line(
+                text,
+                &format!("rate_limit = {{ count = 21600, per = \"60s\", over = \"{over}\" }}"),
+            );
         }
     }
 }
 
 fn schedules(text: &mut String, since: Option<Time>) {
-    let since = since.map(|since| format!("\nsince = \"{since}\"")).unwrap_or_default();
+    let since = since
+        .map(|since| format!("\nsince = \"{since}\""))
+        .unwrap_or_default();
     for (name, cron, kind) in [
         ("daily_digest", "30 8 * * *", "DailyDigestInitiator"),
         ("weekly_digest", "30 8 * * 6", "WeeklyDigestInitiator"),
@@ -197,13 +208,39 @@ fn schedules(text: &mut String, since: Option<Time>) {
 }
 
 fn sweep(text: &mut String, lost: &Lost, url: &str, pace: Pace) {
-    let Lost { name, query, queue, kind, key, payload, older_than, every } = lost;
-    line(text, &format!("\n[sweeps.{name}]\nurl = {}\nquery = {}", quoted(url), quoted(query)));
-    line(text, &format!("queue = \"{queue}\"\nkind = \"{kind}\"\nunique_key = \"{key}\""));
+    let Lost {
+        name,
+        query,
+        queue,
+        kind,
+        key,
+        payload,
+        older_than,
+        every,
+    } = lost;
+    line(
+        text,
+        &format!(
+            "\n[sweeps.{name}]\nurl = {}\nquery = {}",
+            quoted(url),
+            quoted(query)
+        ),
+    );
+    line(
+        text,
+        &format!("queue = \"{queue}\"\nkind = \"{kind}\"\nunique_key = \"{key}\""),
+    );
     if let Some(payload) = payload {
         line(text, &format!("payload = {payload}"));
     }
-    line(text, &format!("older_than = \"{}\"\nevery = \"{}\"", pace.at(*older_than), pace.every(*every)));
+    line(
+        text,
+        &format!(
+            "older_than = \"{}\"\nevery = \"{}\"",
+            pace.at(*older_than),
+            pace.every(*every)
+        ),
+    );
 }
 
 fn line(text: &mut String, line: &str) {

@@ -28,7 +28,11 @@ impl Database {
     /// The database at an address, which the jobs are in as well.
     pub fn at(url: &str) -> Self {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self(Arc::new(Shared { url: url.to_owned(), idle: Mutex::default(), places }))
+        Self(Arc::new(Shared {
+            url: url.to_owned(),
+            idle: Mutex::default(),
+            places,
+        }))
     }
 
     /// A connection, when there is one.
@@ -40,7 +44,11 @@ impl Database {
             Some(client) => client,
             None => connect(&self.0.url).await?,
         };
-        Ok(Connection { client: Some(client), shared: Arc::clone(&self.0), _place: place })
+        Ok(Connection {
+            client: Some(client),
+            shared: Arc::clone(&self.0),
+            _place: place,
+        })
     }
 
     fn idle(&self) -> Option<Client> {
@@ -53,8 +61,9 @@ impl Database {
 async fn connect(url: &str) -> Answer<Client> {
     let client = backstop::postgres::connect(url).await?;
     let limit_ms = STATEMENT_TIME_MAX.as_millis();
-    let limits =
-        format!("SET statement_timeout = {limit_ms}; SET idle_in_transaction_session_timeout = {limit_ms}");
+    let limits = format!(
+        "SET statement_timeout = {limit_ms}; SET idle_in_transaction_session_timeout = {limit_ms}"
+    );
     let set = client.batch_execute(&limits).await;
     set.map_err(|error| StoreError::unavailable("connecting", error))?;
     Ok(client)
@@ -77,7 +86,11 @@ impl DerefMut for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(client) = self.client.take().filter(|client| !client.is_closed()) {
-            self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+            self.shared
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(client);
         }
     }
 }

@@ -80,13 +80,18 @@ pub enum NoDigest {
 impl Window {
     /// The time that the digest of a date is about, if it is over at `now`.
     pub fn of(date: &str, range: Range, now: Time) -> Result<Self, NoDigest> {
-        let parsed: Date = date.parse().map_err(|_| NoDigest::NotADate(date.to_owned()))?;
+        let parsed: Date = date
+            .parse()
+            .map_err(|_| NoDigest::NotADate(date.to_owned()))?;
         if range == Range::Weekly && parsed.weekday() != Weekday::Saturday {
             return Err(NoDigest::NotASaturday(date.to_owned()));
         }
         let unknown = || NoDigest::NotADate(date.to_owned());
         let first = parsed.checked_sub(range.length()).map_err(|_| unknown())?;
-        let (starts_at, ends_at) = (turn(first).ok_or_else(unknown)?, turn(parsed).ok_or_else(unknown)?);
+        let (starts_at, ends_at) = (
+            turn(first).ok_or_else(unknown)?,
+            turn(parsed).ok_or_else(unknown)?,
+        );
         if ends_at > now {
             return Err(NoDigest::NotOver(date.to_owned(), ends_at));
         }
@@ -104,5 +109,9 @@ fn turn(date: Date) -> Option<Time> {
 /// A time as the database's driver takes it.
 pub fn system_time(time: Time) -> SystemTime {
     let micros = Duration::from_micros(time.as_micros().unsigned_abs());
-    if time.as_micros() < 0 { UNIX_EPOCH - micros } else { UNIX_EPOCH + micros }
+    if time.as_micros() < 0 {
+        UNIX_EPOCH - micros
+    } else {
+        UNIX_EPOCH + micros
+    }
 }

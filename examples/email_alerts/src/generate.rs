@@ -20,7 +20,9 @@ pub async fn digest(task: DigestEmailGeneration, run: Run) -> Result<(), Fail> {
     }
     if let Some(email) = make(&transaction, task.id).await? {
         let job = email.job(&desk.backstop)?;
-        desk.backstop.enqueue_in_postgres(&transaction, &[job]).await?;
+        desk.backstop
+            .enqueue_in_postgres(&transaction, &[job])
+            .await?;
     }
     let sql = "UPDATE email_alerts.digest_run_subscribers SET processed_at = clock_timestamp() WHERE id = $1";
     transaction.execute(sql, &[&task.id]).await?;
@@ -30,22 +32,31 @@ pub async fn digest(task: DigestEmailGeneration, run: Run) -> Result<(), Fail> {
 
 /// Locks the row, and says whether there is nothing left to do.
 async fn is_processed(transaction: &Transaction<'_>, part: i64) -> Result<bool, Fail> {
-    let sql =
-        "SELECT processed_at IS NOT NULL FROM email_alerts.digest_run_subscribers WHERE id = $1 FOR UPDATE";
+    let sql = "SELECT processed_at IS NOT NULL FROM email_alerts.digest_run_subscribers WHERE id = $1 FOR UPDATE";
     match transaction.query_opt(sql, &[&part]).await? {
         Some(row) => Ok(row.try_get(0)?),
-        None => Err(Fail::cancel(format!("there is no digest run subscriber {part}"))),
+        None => Err(Fail::cancel(format!(
+            "there is no digest run subscriber {part}"
+        ))),
     }
 }
 
 /// Makes the email; none if its subscriptions ended meanwhile.
 async fn make(transaction: &Transaction<'_>, part: i64) -> Result<Option<SendEmail>, Fail> {
-    let Some(row) = transaction.query_opt(CONTENT, &[&part]).await? else { return Ok(None) };
-    let (count, range, date): (i64, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let Some(row) = transaction.query_opt(CONTENT, &[&part]).await? else {
+        return Ok(None);
+    };
+    let (count, range, date): (i64, String, String) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let subscriber: i64 = row.try_get(3)?;
     let subject = format!("Your {range} digest of {date}: {count} updates");
-    let sql = "INSERT INTO email_alerts.emails (subscriber_id, subject, queue, digest_run_subscriber_id)
+    let sql =
+        "INSERT INTO email_alerts.emails (subscriber_id, subject, queue, digest_run_subscriber_id)
                VALUES ($1, $2, $3, $4) RETURNING id";
-    let row = transaction.query_one(sql, &[&subscriber, &subject, &SendEmail::QUEUE, &part]).await?;
-    Ok(Some(SendEmail { id: row.try_get(0)? }))
+    let row = transaction
+        .query_one(sql, &[&subscriber, &subject, &SendEmail::QUEUE, &part])
+        .await?;
+    Ok(Some(SendEmail {
+        id: row.try_get(0)?,
+    }))
 }

@@ -41,15 +41,31 @@ async fn initiate(run: &Run, range: Range, date: &str) -> Result<(), Fail> {
 
 async fn enter_all(desk: &Desk, range: Range, date: &str, window: Window) -> Result<(), Fail> {
     let connection = desk.database.connection().await?;
-    let Some(run) = find_or_make(&connection, range, date, window).await? else { return Ok(()) };
+    let Some(run) = find_or_make(&connection, range, date, window).await? else {
+        return Ok(());
+    };
     let mut after = 0;
     loop {
         let (starts_at, ends_at) = (system_time(window.starts_at), system_time(window.ends_at));
         let rows = connection
-            .query(SUBSCRIBERS, &[&range.as_str(), &starts_at, &ends_at, &after, &SUBSCRIBER_SLICE_MAX])
+            .query(
+                SUBSCRIBERS,
+                &[
+                    &range.as_str(),
+                    &starts_at,
+                    &ends_at,
+                    &after,
+                    &SUBSCRIBER_SLICE_MAX,
+                ],
+            )
             .await?;
-        let subscribers = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
-        let Some(last) = subscribers.last().copied() else { break };
+        let subscribers = rows
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<Vec<i64>, _>>()?;
+        let Some(last) = subscribers.last().copied() else {
+            break;
+        };
         let parts = parts(&connection, run, &subscribers).await?;
         desk.enqueue_after_commit(&parts).await?;
         after = last;
@@ -69,21 +85,37 @@ async fn find_or_make(
     let make = "INSERT INTO email_alerts.digest_runs (date, range, starts_at, ends_at)
                 VALUES ($1::text::date, $2, $3, $4) ON CONFLICT (date, range) DO NOTHING";
     let (starts_at, ends_at) = (system_time(window.starts_at), system_time(window.ends_at));
-    client.execute(make, &[&date, &range.as_str(), &starts_at, &ends_at]).await?;
+    client
+        .execute(make, &[&date, &range.as_str(), &starts_at, &ends_at])
+        .await?;
     let find = "SELECT id, processed_at IS NOT NULL FROM email_alerts.digest_runs
                  WHERE date = $1::text::date AND range = $2";
     let row = client.query_one(find, &[&date, &range.as_str()]).await?;
     let is_processed: bool = row.try_get(1)?;
-    Ok(if is_processed { None } else { Some(row.try_get(0)?) })
+    Ok(if is_processed {
+        None
+    } else {
+        Some(row.try_get(0)?)
+    })
 }
 
 /// Enters subscribers where they are not, and answers all that have no email yet: those that a former run entered as well.
-async fn parts(client: &Client, run: i64, subscribers: &[i64]) -> Result<Vec<DigestEmailGeneration>, Fail> {
+async fn parts(
+    client: &Client,
+    run: i64,
+    subscribers: &[i64],
+) -> Result<Vec<DigestEmailGeneration>, Fail> {
     let enter = "INSERT INTO email_alerts.digest_run_subscribers (digest_run_id, subscriber_id)
                  SELECT $1, unnest($2::bigint[]) ON CONFLICT DO NOTHING";
     client.execute(enter, &[&run, &subscribers]).await?;
     let open = "SELECT id FROM email_alerts.digest_run_subscribers
                  WHERE digest_run_id = $1 AND subscriber_id = ANY($2) AND processed_at IS NULL ORDER BY id";
     let rows = client.query(open, &[&run, &subscribers]).await?;
-    rows.iter().map(|row| Ok(DigestEmailGeneration { id: row.try_get(0)? })).collect()
+    rows.iter()
+        .map(|row| {
+            Ok(DigestEmailGeneration {
+                id: row.try_get(0)?,
+            })
+        })
+        .collect()
 }

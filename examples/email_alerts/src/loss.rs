@@ -24,8 +24,11 @@ impl Loss {
 
     /// What is left of jobs on their way to the queue.
     pub fn leaves(&self, jobs: Vec<NewJob>) -> Vec<NewJob> {
-        let is_lost =
-            |job: &NewJob| job.unique.as_ref().is_some_and(|unique| self.takes(unique.key.as_str()));
+        let is_lost = |job: &NewJob| {
+            job.unique
+                .as_ref()
+                .is_some_and(|unique| self.takes(unique.key.as_str()))
+        };
         jobs.into_iter().filter(|job| !is_lost(job)).collect()
     }
 }
@@ -35,7 +38,9 @@ mod tests {
     use super::*;
 
     fn lost(share: f64, seed: u64) -> Vec<u32> {
-        (0..1_000).filter(|n| Loss { share, seed }.takes(&format!("email:{n}"))).collect()
+        (0..1_000)
+            .filter(|n| Loss { share, seed }.takes(&format!("email:{n}")))
+            .collect()
     }
 
     #[test]

@@ -72,7 +72,10 @@ impl Plan {
             kills: 0,
             victims: Victims::Workers,
             lost: 0.0,
-            health: Health { fails: 0.03, silent: 0.0 },
+            health: Health {
+                fails: 0.03,
+                silent: 0.0,
+            },
             scale,
             pace,
             arrive: Duration::from_secs(2),
@@ -83,8 +86,19 @@ impl Plan {
     /// Workers are killed, a quarter of all enqueues gets lost, and the provider is unwell. Batches are small, so that kills fall
     /// between them.
     pub fn chaos(scale: Scale, pace: Pace, seed: u64, kills: u32) -> Self {
-        let health = Health { fails: 0.08, silent: 0.04 };
-        Self { seed, workers: 3, kills, lost: 0.25, health, email_batch: 10, ..Self::calm(scale, pace) }
+        let health = Health {
+            fails: 0.08,
+            silent: 0.04,
+        };
+        Self {
+            seed,
+            workers: 3,
+            kills,
+            lost: 0.25,
+            health,
+            email_batch: 10,
+            ..Self::calm(scale, pace)
+        }
     }
 }
 
@@ -108,7 +122,10 @@ pub async fn play(plan: &Plan, url: &str, program: &Path) -> Result<Report> {
     let provider = Service::new(plan.health, plan.seed);
     let started = Backstop::open(url).await?.now();
     let since = started.before(PERIOD);
-    let loss = Loss { share: plan.lost, seed: plan.seed };
+    let loss = Loss {
+        share: plan.lost,
+        seed: plan.seed,
+    };
     let setup = Setup {
         config: config::text(url, plan.pace, Some(since)),
         provider: provider.start().await?,
@@ -120,10 +137,17 @@ pub async fn play(plan: &Plan, url: &str, program: &Path) -> Result<Report> {
 
     let began = Instant::now();
     let mut crew = Crew::start(program, &setup, plan.workers).await?;
-    let during = plan.arrive.max(Duration::from_millis(u64::from(plan.kills) * KILLED_AFTER_MS.end / 2));
+    let during = plan.arrive.max(Duration::from_millis(
+        u64::from(plan.kills) * KILLED_AFTER_MS.end / 2,
+    ));
     let killing = kill_now_and_then(&mut crew, plan);
-    let ((), sweeper_kills) = tokio::try_join!(arrive(&desk, plan.scale, plan.seed, during), killing)?;
-    let mut course = Course { kills: plan.kills, sweeper_kills, ..Course::default() };
+    let ((), sweeper_kills) =
+        tokio::try_join!(arrive(&desk, plan.scale, plan.seed, during), killing)?;
+    let mut course = Course {
+        kills: plan.kills,
+        sweeper_kills,
+        ..Course::default()
+    };
     settle(&desk, &config, since, &mut course).await?;
     course.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     crew.stop().await?;

@@ -51,7 +51,9 @@ impl Postgres {
 
     /// Starts one on a port; `None` if somebody else was quicker to use it.
     async fn start_on(programs: &Path, port: u16) -> Result<Option<Self>> {
-        let folder = run("mktemp", &["-d", "--tmpdir", "email-alerts-XXXXXXXX"])?.trim_end().to_owned();
+        let folder = run("mktemp", &["-d", "--tmpdir", "email-alerts-XXXXXXXX"])?
+            .trim_end()
+            .to_owned();
         let data = format!("{folder}/data");
         let initdb = programs.join("initdb").display().to_string();
         let made = [
@@ -65,7 +67,10 @@ impl Postgres {
         ];
         run(&initdb, &made)?;
         let mut guard = Command::new("sh");
-        guard.args(["-c", GUARD, "guard", &folder]).args(prefix()).arg(programs.join("postgres"));
+        guard
+            .args(["-c", GUARD, "guard", &folder])
+            .args(prefix())
+            .arg(programs.join("postgres"));
         let port_setting = format!("port={port}");
         for setting in [
             "listen_addresses=127.0.0.1",
@@ -78,8 +83,12 @@ impl Postgres {
         }
         // Its own group: a Ctrl-C in the terminal is for this process, the guard has to outlive it.
         guard.args(["-D", &data]).current_dir("/").process_group(0);
-        let guard =
-            guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("sh")?;
+        let guard = guard
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("sh")?;
         let server = Self { guard, port };
         Ok(server.answers(Path::new(&folder)).await?.then_some(server))
     }
@@ -92,7 +101,10 @@ impl Postgres {
             if log.contains("Address already in use") {
                 return Ok(false);
             }
-            ensure!(began.elapsed() < START_TIME_MAX, "PostgreSQL does not answer: {error}; its log:\n{log}");
+            ensure!(
+                began.elapsed() < START_TIME_MAX,
+                "PostgreSQL does not answer: {error}; its log:\n{log}"
+            );
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(true)
@@ -110,7 +122,9 @@ impl Drop for Postgres {
 /// The programs of the newest PostgreSQL.
 fn programs() -> Result<PathBuf> {
     let versions = Path::new(VERSIONS).read_dir().into_iter().flatten();
-    let newest = versions.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok()).max();
+    let newest = versions
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .max();
     let newest = newest.with_context(|| {
         format!("there is no PostgreSQL in {VERSIONS}; install one (apt install postgresql), or name a database with --postgres URL")
     })?;
@@ -127,14 +141,31 @@ fn free_port() -> Result<u16> {
 fn prefix() -> &'static [&'static str] {
     // The owner of our entry in /proc is the account we run under.
     let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    if is_root { &["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] } else { &[] }
+    if is_root {
+        &[
+            "setpriv",
+            "--reuid=postgres",
+            "--regid=postgres",
+            "--clear-groups",
+        ]
+    } else {
+        &[]
+    }
 }
 
 /// Runs a program to its end, not as root, and returns what it printed.
 fn run(program: &str, arguments: &[&str]) -> Result<String> {
-    let words: Vec<&str> = prefix().iter().chain([&program]).chain(arguments).copied().collect();
+    let words: Vec<&str> = prefix()
+        .iter()
+        .chain([&program])
+        .chain(arguments)
+        .copied()
+        .collect();
     // Not where this process runs: that folder may be closed to the account.
-    let output = Command::new(words[0]).args(&words[1..]).current_dir("/").output();
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .current_dir("/")
+        .output();
     let output = output.with_context(|| format!("{program} cannot be run"))?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{program} failed: {complaint}");

@@ -23,13 +23,31 @@ struct News {
 /// Handles [`ProcessContentChange`].
 pub async fn content_change(task: ProcessContentChange, run: Run) -> Result<(), Fail> {
     let (model, table) = ("ContentChange", "email_alerts.content_changes");
-    tell(&run, News { model, table, column: "content_change_id", id: task.id }).await
+    tell(
+        &run,
+        News {
+            model,
+            table,
+            column: "content_change_id",
+            id: task.id,
+        },
+    )
+    .await
 }
 
 /// Handles [`ProcessMessage`].
 pub async fn message(task: ProcessMessage, run: Run) -> Result<(), Fail> {
     let (model, table) = ("Message", "email_alerts.messages");
-    tell(&run, News { model, table, column: "message_id", id: task.id }).await
+    tell(
+        &run,
+        News {
+            model,
+            table,
+            column: "message_id",
+            id: task.id,
+        },
+    )
+    .await
 }
 
 async fn tell(run: &Run, news: News) -> Result<(), Fail> {
@@ -48,9 +66,15 @@ async fn tell(run: &Run, news: News) -> Result<(), Fail> {
 
 async fn tell_all(desk: &Desk, news: &News) -> Result<(), Fail> {
     let connection = desk.database.connection().await?;
-    let sql = format!("SELECT list, title, processed_at IS NOT NULL FROM {} WHERE id = $1", news.table);
+    let sql = format!(
+        "SELECT list, title, processed_at IS NOT NULL FROM {} WHERE id = $1",
+        news.table
+    );
     let Some(row) = connection.query_opt(&sql, &[&news.id]).await? else {
-        return Err(Fail::cancel(format!("there is no {} {}", news.model, news.id)));
+        return Err(Fail::cancel(format!(
+            "there is no {} {}",
+            news.model, news.id
+        )));
     };
     if row.try_get(2)? {
         return Ok(());
@@ -60,12 +84,17 @@ async fn tell_all(desk: &Desk, news: &News) -> Result<(), Fail> {
     let mut after = 0;
     loop {
         let subscribers = at_once(&connection, &list, after, desk.email_batch).await?;
-        let Some(last) = subscribers.last().copied() else { break };
+        let Some(last) = subscribers.last().copied() else {
+            break;
+        };
         let emails = emails(&connection, news, &subject, &subscribers).await?;
         desk.enqueue_after_commit(&emails).await?;
         after = last;
     }
-    let sql = format!("UPDATE {} SET processed_at = clock_timestamp() WHERE id = $1", news.table);
+    let sql = format!(
+        "UPDATE {} SET processed_at = clock_timestamp() WHERE id = $1",
+        news.table
+    );
     connection.execute(&sql, &[&news.id]).await?;
     Ok(())
 }
@@ -91,11 +120,22 @@ async fn emails(
         "INSERT INTO email_alerts.emails (subscriber_id, subject, queue, {column})
          SELECT unnest($1::bigint[]), $2, $3, $4 ON CONFLICT DO NOTHING"
     );
-    client.execute(&make, &[&subscribers, &subject, &SendEmail::QUEUE, &news.id]).await?;
+    client
+        .execute(
+            &make,
+            &[&subscribers, &subject, &SendEmail::QUEUE, &news.id],
+        )
+        .await?;
     let pending = format!(
         "SELECT id FROM email_alerts.emails
           WHERE {column} = $1 AND subscriber_id = ANY($2) AND status = 'pending' ORDER BY id"
     );
     let rows = client.query(&pending, &[&news.id, &subscribers]).await?;
-    rows.iter().map(|row| Ok(SendEmail { id: row.try_get(0)? })).collect()
+    rows.iter()
+        .map(|row| {
+            Ok(SendEmail {
+                id: row.try_get(0)?,
+            })
+        })
+        .collect()
 }

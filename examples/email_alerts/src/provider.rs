@@ -77,7 +77,11 @@ impl Service {
     pub fn new(health: Health, seed: u64) -> Self {
         let dice = StdRng::seed_from_u64(seed);
         Self(
-            Arc::new(Mutex::new(Books { dice, delivered: HashMap::new(), counts: Counts::default() })),
+            Arc::new(Mutex::new(Books {
+                dice,
+                delivered: HashMap::new(),
+                counts: Counts::default(),
+            })),
             health,
         )
     }
@@ -86,7 +90,9 @@ impl Service {
     pub async fn start(&self) -> anyhow::Result<String> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let router = Router::new().route("/emails", post(take)).with_state(self.clone());
+        let router = Router::new()
+            .route("/emails", post(take))
+            .with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(format!("http://{address}/emails"))
     }
@@ -132,10 +138,15 @@ impl Service {
 
 /// Whether an email can be delivered there.
 pub fn is_address(text: &str) -> bool {
-    text.split_once('@').is_some_and(|(name, host)| !name.is_empty() && host.contains('.'))
+    text.split_once('@')
+        .is_some_and(|(name, host)| !name.is_empty() && host.contains('.'))
 }
 
-async fn take(State(service): State<Service>, headers: HeaderMap, Json(mail): Json<Mail>) -> Response {
+async fn take(
+    State(service): State<Service>,
+    headers: HeaderMap,
+    Json(mail): Json<Mail>,
+) -> Response {
     let Some(key) = headers.get(KEY).and_then(|key| key.to_str().ok()) else {
         return (StatusCode::BAD_REQUEST, "there is no idempotency-key").into_response();
     };
@@ -151,34 +162,59 @@ async fn take(State(service): State<Service>, headers: HeaderMap, Json(mail): Js
 mod tests {
     use super::*;
 
-    const WELL: Health = Health { fails: 0.0, silent: 0.0 };
+    const WELL: Health = Health {
+        fails: 0.0,
+        silent: 0.0,
+    };
 
     fn mail(to: &str) -> Mail {
-        Mail { to: to.to_owned(), subject: "news".to_owned() }
+        Mail {
+            to: to.to_owned(),
+            subject: "news".to_owned(),
+        }
     }
 
     #[test]
     fn one_key_is_delivered_once() {
         let service = Service::new(WELL, 1);
         for _ in 0..3 {
-            assert_eq!(service.decide("email-1", mail("ada@example.org")).0, StatusCode::OK);
+            assert_eq!(
+                service.decide("email-1", mail("ada@example.org")).0,
+                StatusCode::OK
+            );
         }
-        assert_eq!((service.delivered().len(), service.counts().repeats), (1, 2));
+        assert_eq!(
+            (service.delivered().len(), service.counts().repeats),
+            (1, 2)
+        );
     }
 
     #[test]
     fn an_address_that_cannot_be_is_refused() {
         let service = Service::new(WELL, 1);
         for to in ["", "ada", "@example.org", "ada@nowhere"] {
-            assert_eq!(service.decide("email-1", mail(to)).0, StatusCode::UNPROCESSABLE_ENTITY, "{to}");
+            assert_eq!(
+                service.decide("email-1", mail(to)).0,
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "{to}"
+            );
         }
         assert!(service.delivered().is_empty());
     }
 
     #[test]
     fn a_silent_provider_has_delivered_and_does_not_do_so_again() {
-        let service = Service::new(Health { fails: 0.0, silent: 1.0 }, 1);
-        assert_eq!(service.decide("email-1", mail("a@b.c")).0, StatusCode::INTERNAL_SERVER_ERROR);
+        let service = Service::new(
+            Health {
+                fails: 0.0,
+                silent: 1.0,
+            },
+            1,
+        );
+        assert_eq!(
+            service.decide("email-1", mail("a@b.c")).0,
+            StatusCode::INTERNAL_SERVER_ERROR
+        );
         assert_eq!(service.decide("email-1", mail("a@b.c")).0, StatusCode::OK);
         assert_eq!(service.delivered().len(), 1);
     }

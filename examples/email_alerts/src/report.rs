@@ -87,7 +87,10 @@ impl Recovered {
     pub async fn note(&mut self, desk: &Desk, config: &Config) -> Result<()> {
         for (name, sweep) in &config.sweeps {
             let runs = desk.backstop.sweeper(sweep).history().await?;
-            self.0.extend(runs.iter().map(|run| ((name.clone(), run.at), run.enqueued)));
+            self.0.extend(
+                runs.iter()
+                    .map(|run| ((name.clone(), run.at), run.enqueued)),
+            );
         }
         Ok(())
     }
@@ -115,11 +118,21 @@ impl Outstanding {
     pub async fn read(desk: &Desk, config: &Config, since: Time) -> Result<Self> {
         let rows = checks::unprocessed(desk).await?;
         let found = checks::runs(desk).await?;
-        let missing_runs = expected_runs(config, since, desk.backstop.now()).difference(&found).count();
+        let missing_runs = expected_runs(config, since, desk.backstop.now())
+            .difference(&found)
+            .count();
         let queues = desk.backstop.store().queues(desk.backstop.now()).await?;
         let live = queues.iter().map(|queue| queue.counts.live()).sum();
-        let dead = queues.iter().map(|queue| queue.counts.of(State::Dead)).sum();
-        Ok(Self { rows, missing_runs, live, dead })
+        let dead = queues
+            .iter()
+            .map(|queue| queue.counts.of(State::Dead))
+            .sum();
+        Ok(Self {
+            rows,
+            missing_runs,
+            live,
+            dead,
+        })
     }
 
     /// Whether all is done.
@@ -135,9 +148,16 @@ impl Outstanding {
 
 /// The runs that schedules mean: range and date.
 fn expected_runs(config: &Config, since: Time, until: Time) -> BTreeSet<(String, String)> {
-    let digests = config.schedules.values().filter(|schedule| schedule.name.as_str() != COMPLETION);
+    let digests = config
+        .schedules
+        .values()
+        .filter(|schedule| schedule.name.as_str() != COMPLETION);
     let runs = digests.flat_map(|schedule| {
-        let range = if schedule.kind.as_str().starts_with("Daily") { "daily" } else { "weekly" };
+        let range = if schedule.kind.as_str().starts_with("Daily") {
+            "daily"
+        } else {
+            "weekly"
+        };
         let instants = schedule.between(since.before(Span::micros(1)), until);
         instants.map(move |instant| (range.to_owned(), schedule.timezone.date(instant)))
     });
@@ -153,38 +173,78 @@ pub(crate) async fn measure(
     course: Course,
 ) -> Result<Report> {
     let mut checks = checks::of_tables(desk, started).await?;
-    let (expected, found) = (expected_runs(config, since, desk.backstop.now()), checks::runs(desk).await?);
+    let (expected, found) = (
+        expected_runs(config, since, desk.backstop.now()),
+        checks::runs(desk).await?,
+    );
     checks.push(Check::new(
         "digest runs of the period",
         expected.len(),
         expected.intersection(&found).count(),
     ));
-    checks.push(Check::new("digest runs of any other date", 0, found.difference(&expected).count()));
+    checks.push(Check::new(
+        "digest runs of any other date",
+        0,
+        found.difference(&expected).count(),
+    ));
     checks.extend(of_provider(desk, provider).await?);
     let left = Outstanding::read(desk, config, since).await?;
-    checks.push(Check::new("jobs that wait or are dead", 0, (left.live + left.dead) as usize));
-    checks.push(Check::new("rows that a sweep would find", 0, lost_rows(desk, config).await?));
-    Ok(Report { checks, story: story(desk, config, provider, course).await? })
+    checks.push(Check::new(
+        "jobs that wait or are dead",
+        0,
+        (left.live + left.dead) as usize,
+    ));
+    checks.push(Check::new(
+        "rows that a sweep would find",
+        0,
+        lost_rows(desk, config).await?,
+    ));
+    Ok(Report {
+        checks,
+        story: story(desk, config, provider, course).await?,
+    })
 }
 
 impl Check {
     fn new(what: &'static str, expected: usize, found: usize) -> Self {
         let counted = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        Self { what, expected: counted(expected), found: counted(found) }
+        Self {
+            what,
+            expected: counted(expected),
+            found: counted(found),
+        }
     }
 }
 
 /// Every email that is sent was delivered, under its key; nothing else was, and nothing twice.
 async fn of_provider(desk: &Desk, provider: &Service) -> Result<Vec<Check>> {
     let delivered = provider.delivered();
-    let sent: HashSet<String> = checks::sent(desk).await?.into_iter().map(idempotency_key).collect();
+    let sent: HashSet<String> = checks::sent(desk)
+        .await?
+        .into_iter()
+        .map(idempotency_key)
+        .collect();
     let of_sent = delivered.keys().filter(|key| sent.contains(*key)).count();
-    let contents: HashSet<(&str, &str)> =
-        delivered.values().map(|mail| (mail.to.as_str(), mail.subject.as_str())).collect();
+    let contents: HashSet<(&str, &str)> = delivered
+        .values()
+        .map(|mail| (mail.to.as_str(), mail.subject.as_str()))
+        .collect();
     Ok(vec![
-        Check::new("emails sent that the provider delivered", sent.len(), of_sent),
-        Check::new("delivered and not marked as sent", 0, delivered.len() - of_sent),
-        Check::new("delivered twice to one address", 0, delivered.len() - contents.len()),
+        Check::new(
+            "emails sent that the provider delivered",
+            sent.len(),
+            of_sent,
+        ),
+        Check::new(
+            "delivered and not marked as sent",
+            0,
+            delivered.len() - of_sent,
+        ),
+        Check::new(
+            "delivered twice to one address",
+            0,
+            delivered.len() - contents.len(),
+        ),
     ])
 }
 
@@ -192,7 +252,11 @@ async fn of_provider(desk: &Desk, provider: &Service) -> Result<Vec<Check>> {
 async fn lost_rows(desk: &Desk, config: &Config) -> Result<usize> {
     let mut lost = 0;
     for sweep in config.sweeps.values() {
-        let report = desk.backstop.sweeper(sweep).dry_run(desk.backstop.now().after(Span::days(1))).await?;
+        let report = desk
+            .backstop
+            .sweeper(sweep)
+            .dry_run(desk.backstop.now().after(Span::days(1)))
+            .await?;
         lost += report.found.len() + report.unusable.len();
     }
     Ok(lost)
@@ -200,11 +264,19 @@ async fn lost_rows(desk: &Desk, config: &Config) -> Result<usize> {
 
 async fn story(desk: &Desk, config: &Config, provider: &Service, course: Course) -> Result<Story> {
     let mut made_up = 0;
-    for schedule in config.schedules.values().filter(|schedule| schedule.name.as_str() != COMPLETION) {
+    for schedule in config
+        .schedules
+        .values()
+        .filter(|schedule| schedule.name.as_str() != COMPLETION)
+    {
         let runs = desk.backstop.schedules().runs(&schedule.name, 100).await?;
         made_up += runs.iter().filter(|run| run.what == What::MadeUp).count() as u64;
     }
-    let lost = checks::keys(desk).await?.iter().filter(|key| desk.loss.takes(key)).count();
+    let lost = checks::keys(desk)
+        .await?
+        .iter()
+        .filter(|key| desk.loss.takes(key))
+        .count();
     Ok(Story {
         kills: course.kills,
         sweeper_kills: course.sweeper_kills,
@@ -221,8 +293,16 @@ async fn story(desk: &Desk, config: &Config, provider: &Service, course: Course)
 async fn lost_a_worker(desk: &Desk) -> Result<u64> {
     let (mut count, mut cursor) = (0, None);
     loop {
-        let query = PageQuery { cursor, limit: 1_000, ..PageQuery::default() };
-        let page = desk.backstop.store().jobs(query, desk.backstop.now()).await?;
+        let query = PageQuery {
+            cursor,
+            limit: 1_000,
+            ..PageQuery::default()
+        };
+        let page = desk
+            .backstop
+            .store()
+            .jobs(query, desk.backstop.now())
+            .await?;
         count += page.jobs.iter().filter(|job| job.lost_leases > 0).count() as u64;
         cursor = page.next;
         if cursor.is_none() {

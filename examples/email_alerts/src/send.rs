@@ -35,8 +35,13 @@ async fn send(desk: &Desk, id: i64) -> Result<(), Fail> {
     let pending = "SELECT subscriber.address, email.subject FROM email_alerts.emails AS email
                      JOIN email_alerts.subscribers AS subscriber ON subscriber.id = email.subscriber_id
                     WHERE email.id = $1 AND email.status = 'pending' FOR UPDATE OF email";
-    let Some(row) = transaction.query_opt(pending, &[&id]).await? else { return Ok(()) };
-    let mail = Mail { to: row.try_get(0)?, subject: row.try_get(1)? };
+    let Some(row) = transaction.query_opt(pending, &[&id]).await? else {
+        return Ok(());
+    };
+    let mail = Mail {
+        to: row.try_get(0)?,
+        subject: row.try_get(1)?,
+    };
     let (status, refusal) = match desk.provider.send(&idempotency_key(id), &mail).await? {
         Answer::Delivered => ("sent", None),
         Answer::Refused(why) => ("failed", Some(why)),
@@ -44,7 +49,9 @@ async fn send(desk: &Desk, id: i64) -> Result<(), Fail> {
     };
     let settled = "UPDATE email_alerts.emails
                       SET status = $2, refusal = $3, processed_at = clock_timestamp() WHERE id = $1";
-    transaction.execute(settled, &[&id, &status, &refusal]).await?;
+    transaction
+        .execute(settled, &[&id, &status, &refusal])
+        .await?;
     transaction.commit().await?;
     Ok(())
 }

@@ -12,7 +12,11 @@ pub trait Row: Task {
 
     /// Its job, to be pushed.
     fn job(&self, backstop: &Backstop) -> Result<NewJob, BadDraft> {
-        backstop.draft(Self::QUEUE).task(self).unique_key(&self.key()).build()
+        backstop
+            .draft(Self::QUEUE)
+            .task(self)
+            .unique_key(&self.key())
+            .build()
     }
 }
 

@@ -48,7 +48,13 @@ impl Setup {
         let url = config.store.as_written();
         let backstop = Backstop::connect(url, Durability::Full).await?;
         let (database, provider) = (Database::at(url), Provider::at(&self.provider)?);
-        let desk = Desk { backstop, database, provider, loss: self.loss, email_batch: self.email_batch };
+        let desk = Desk {
+            backstop,
+            database,
+            provider,
+            loss: self.loss,
+            email_batch: self.email_batch,
+        };
         Ok((desk, config))
     }
 }
@@ -72,20 +78,33 @@ fn first_line() -> Result<(Role, Setup)> {
 }
 
 fn start(role: Role, desk: Desk, config: &Config) -> Result<Running> {
-    let timing = Timing { poll: Span::millis(500), sweep: Span::millis(500), ..Timing::default() };
+    let timing = Timing {
+        poll: Span::millis(500),
+        sweep: Span::millis(500),
+        ..Timing::default()
+    };
     let process = desk.backstop.worker().timing(timing).state(desk);
-    let process = config.schedules.values().cloned().fold(process, WorkerBuilder::schedule);
+    let process = config
+        .schedules
+        .values()
+        .cloned()
+        .fold(process, WorkerBuilder::schedule);
     let process = match role {
         Role::Worker => working(process, config),
-        Role::Sweeper => config.sweeps.values().cloned().fold(process, WorkerBuilder::sweep),
+        Role::Sweeper => config
+            .sweeps
+            .values()
+            .cloned()
+            .fold(process, WorkerBuilder::sweep),
     };
     Ok(process.start()?)
 }
 
 fn working(builder: WorkerBuilder, config: &Config) -> WorkerBuilder {
     let queues = config.queues.iter();
-    let served = queues
-        .fold(builder, |builder, (queue, served)| builder.queue(queue.as_str(), served.settings.clone()));
+    let served = queues.fold(builder, |builder, (queue, served)| {
+        builder.queue(queue.as_str(), served.settings.clone())
+    });
     served
         .handle(process::content_change)
         .handle(process::message)

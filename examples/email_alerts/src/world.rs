@@ -15,7 +15,8 @@ const SUBSCRIBERS: &str = "INSERT INTO email_alerts.subscribers (address)
     SELECT 'subscriber-' || n || CASE WHEN n % 25 = 0 THEN '@nowhere' ELSE '@example.org' END
       FROM generate_series(1, $1::int) AS n";
 /// $1 how many lists there are.
-const SUBSCRIPTIONS: &str = "INSERT INTO email_alerts.subscriptions (subscriber_id, list, frequency)
+const SUBSCRIPTIONS: &str =
+    "INSERT INTO email_alerts.subscriptions (subscriber_id, list, frequency)
     SELECT subscriber.id, 'list-' || 1 + (subscriber.id * 7 + nth * 5) % $1::int,
            (ARRAY['immediately', 'daily', 'weekly'])[1 + (subscriber.id + nth) % 3]
       FROM email_alerts.subscribers AS subscriber, generate_series(1, 3) AS nth
@@ -48,9 +49,13 @@ pub async fn found(database: &Database, scale: Scale) -> Result<()> {
     let connection = database.connection().await?;
     let made = connection.batch_execute(SCHEMA).await;
     made.context("the tables cannot be made; name an empty database, or remove what is there: DROP SCHEMA email_alerts CASCADE")?;
-    connection.execute(SUBSCRIBERS, &[&scale.subscribers]).await?;
+    connection
+        .execute(SUBSCRIBERS, &[&scale.subscribers])
+        .await?;
     connection.execute(SUBSCRIPTIONS, &[&scale.lists]).await?;
-    connection.execute(PAST, &[&scale.past, &scale.lists]).await?;
+    connection
+        .execute(PAST, &[&scale.past, &scale.lists])
+        .await?;
     Ok(())
 }
 
@@ -81,15 +86,29 @@ pub async fn arrive(desk: &Desk, scale: Scale, seed: u64, during: Duration) -> R
 fn arrivals(scale: Scale, seed: u64) -> Vec<Arrival> {
     let mut dice = StdRng::seed_from_u64(seed);
     let mut list = || format!("list-{}", dice.random_range(1..=scale.lists));
-    let changes = (1..=scale.content_changes).map(|n| (n, list())).collect::<Vec<_>>();
-    let messages = (1..=scale.messages).map(|n| (n, list())).collect::<Vec<_>>();
-    let changes =
-        changes.into_iter().map(|(n, list)| Arrival::ContentChange { list, title: format!("change {n}") });
-    let messages =
-        messages.into_iter().map(|(n, list)| Arrival::Message { list, title: format!("message {n}") });
+    let changes = (1..=scale.content_changes)
+        .map(|n| (n, list()))
+        .collect::<Vec<_>>();
+    let messages = (1..=scale.messages)
+        .map(|n| (n, list()))
+        .collect::<Vec<_>>();
+    let changes = changes.into_iter().map(|(n, list)| Arrival::ContentChange {
+        list,
+        title: format!("change {n}"),
+    });
+    let messages = messages.into_iter().map(|(n, list)| Arrival::Message {
+        list,
+        title: format!("message {n}"),
+    });
     let sign_ups = (1..=scale.sign_ups).map(|n| {
-        let host = if n % 25 == 0 { "nowhere" } else { "example.org" };
-        Arrival::SignUp { address: format!("new-{n}@{host}") }
+        let host = if n % 25 == 0 {
+            "nowhere"
+        } else {
+            "example.org"
+        };
+        Arrival::SignUp {
+            address: format!("new-{n}@{host}"),
+        }
     });
     let mut arrivals: Vec<Arrival> = changes.chain(messages).chain(sign_ups).collect();
     arrivals.shuffle(&mut dice);

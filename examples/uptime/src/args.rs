@@ -147,13 +147,20 @@ impl ConsumeArgs {
     /// What is read from brokers, if anything is.
     pub(crate) fn kafka(&self) -> Option<backstop_kafka::Settings> {
         let (brokers, topic) = (self.source.kafka.as_ref()?, self.topic.topic.as_ref()?);
-        Some(backstop_kafka::Settings::new(brokers, [topic], &self.topic.group))
+        Some(backstop_kafka::Settings::new(
+            brokers,
+            [topic],
+            &self.topic.group,
+        ))
     }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let port = text.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    port.or_else(|_| text.parse()).map_err(|_| "give a port, or an address such as 127.0.0.1:8080".to_owned())
+    let port = text
+        .parse()
+        .map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    port.or_else(|_| text.parse())
+        .map_err(|_| "give a port, or an address such as 127.0.0.1:8080".to_owned())
 }
 
 #[derive(Args)]

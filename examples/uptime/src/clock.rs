@@ -1,5 +1,8 @@
 //! The time of a run: a trace's own time, played faster than it passed, and the same in every process.
-#![expect(clippy::cast_precision_loss, reason = "times of day have far fewer digits than a float holds")]
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "times of day have far fewer digits than a float holds"
+)]
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,19 +19,30 @@ pub struct Clock {
 impl Clock {
     /// The time on the wall.
     pub const fn wall() -> Self {
-        Self { starts_at_ms: 0, began_unix_us: 0, speed: 1.0 }
+        Self {
+            starts_at_ms: 0,
+            began_unix_us: 0,
+            speed: 1.0,
+        }
     }
 
     /// A time that starts at `starts_at_ms` now and passes `speed` times as fast as on the wall.
     pub fn starting(starts_at_ms: i64, speed: f64) -> Self {
-        Self { starts_at_ms, began_unix_us: unix_us(), speed }
+        Self {
+            starts_at_ms,
+            began_unix_us: unix_us(),
+            speed,
+        }
     }
 
     /// The same, so much later on the wall: until then it is earlier than its start.
     #[must_use]
     pub fn ahead(self, lead: Duration) -> Self {
         let lead_us = i64::try_from(lead.as_micros()).unwrap_or(i64::MAX);
-        Self { began_unix_us: self.began_unix_us.saturating_add(lead_us), ..self }
+        Self {
+            began_unix_us: self.began_unix_us.saturating_add(lead_us),
+            ..self
+        }
     }
 
     /// When it was started, on the wall, in microseconds since 1970.
@@ -56,7 +70,11 @@ impl Clock {
 
 impl fmt::Display for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.starts_at_ms, self.began_unix_us, self.speed)
+        write!(
+            f,
+            "{}:{}:{}",
+            self.starts_at_ms, self.began_unix_us, self.speed
+        )
     }
 }
 
@@ -67,8 +85,15 @@ impl FromStr for Clock {
         let read = || {
             let (starts_at, rest) = text.split_once(':')?;
             let (began, speed) = rest.split_once(':')?;
-            let speed = speed.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0)?;
-            Some(Self { starts_at_ms: starts_at.parse().ok()?, began_unix_us: began.parse().ok()?, speed })
+            let speed = speed
+                .parse()
+                .ok()
+                .filter(|speed: &f64| speed.is_finite() && *speed > 0.0)?;
+            Some(Self {
+                starts_at_ms: starts_at.parse().ok()?,
+                began_unix_us: began.parse().ok()?,
+                speed,
+            })
         };
         read().ok_or_else(|| format!("{text} is no clock; it is START_MS:BEGAN_UNIX_US:SPEED"))
     }
@@ -76,6 +101,8 @@ impl FromStr for Clock {
 
 /// A wall clock before 1970 is as wrong as can be; 0 is as good as any answer.
 fn unix_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

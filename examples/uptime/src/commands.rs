@@ -1,5 +1,8 @@
 //! What each command does.
-#![expect(clippy::cast_precision_loss, reason = "figures are shown with few digits")]
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "figures are shown with few digits"
+)]
 
 mod consume;
 
@@ -55,7 +58,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     for mode in args.mode.modes() {
         options.mode = *mode;
         let bar = progress_bar(*mode, world.trace.len());
-        let ran = play(&world, &seen, &options, folder, &|taken| bar.set_position(taken as u64))?;
+        let ran = play(&world, &seen, &options, folder, &|taken| {
+            bar.set_position(taken as u64)
+        })?;
         bar.finish_and_clear();
         figures.push(report::measure(&world, &seen, *mode, &ran));
         broken = ran.broken;
@@ -88,14 +93,20 @@ fn show(args: &RunArgs, summary: &Summary, figures: &[Figures], broken: &[String
             run.mode, args.workers
         );
         if run.behind_ms >= SLACK_MS {
-            println!("  too far: delays and misses may be this machine's doing; try a lower --speed");
+            println!(
+                "  too far: delays and misses may be this machine's doing; try a lower --speed"
+            );
         }
     }
     Ok(())
 }
 
 pub(crate) fn output(args: &OutputArgs) -> Result<ExitCode> {
-    ensure!(args.memory.exists(), "there is no {}", args.memory.display());
+    ensure!(
+        args.memory.exists(),
+        "there is no {}",
+        args.memory.display()
+    );
     let mut memory = SqliteMemory::open(&args.memory, Durability::Full)?;
     match write_all(&mut memory, args.incidents, &mut io::stdout().lock()) {
         // Whoever reads has seen enough.
@@ -106,8 +117,14 @@ pub(crate) fn output(args: &OutputArgs) -> Result<ExitCode> {
 
 fn write_all(memory: &mut dyn Memory, incidents: bool, out: &mut impl Write) -> Result<()> {
     if incidents {
-        for Incident { detector, opened_ms, closed_ms } in memory.incidents()? {
-            let incident = json!({ "detector": detector, "opened_ms": opened_ms, "closed_ms": closed_ms });
+        for Incident {
+            detector,
+            opened_ms,
+            closed_ms,
+        } in memory.incidents()?
+        {
+            let incident =
+                json!({ "detector": detector, "opened_ms": opened_ms, "closed_ms": closed_ms });
             writeln!(out, "{incident}")?;
         }
         return Ok(());
@@ -115,7 +132,9 @@ fn write_all(memory: &mut dyn Memory, incidents: bool, out: &mut impl Write) -> 
     let mut after = 0;
     loop {
         let page = memory.lines(after)?;
-        let Some(last) = page.last() else { return Ok(()) };
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
         after = last.seq;
         for line in page {
             writeln!(out, "{}", line.line)?;
@@ -124,7 +143,9 @@ fn write_all(memory: &mut dyn Memory, incidents: bool, out: &mut impl Write) -> 
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 pub(crate) fn worker(args: &WorkerArgs) -> Result<ExitCode> {
@@ -144,7 +165,9 @@ pub(crate) fn worker(args: &WorkerArgs) -> Result<ExitCode> {
 fn progress_bar(mode: Mode, results: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix:9} {bar:40} {pos}/{len} results, {elapsed}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(results as u64).with_style(style).with_prefix(mode.to_string())
+    ProgressBar::new(results as u64)
+        .with_style(style)
+        .with_prefix(mode.to_string())
 }
 
 /// Counts in words, without those that are 0.
@@ -167,6 +190,9 @@ fn told(counts: &Counts) -> String {
         (counts.offered.ignored, "of disabled keys"),
         (counts.offered.dead, "dead letters"),
     ];
-    let told = told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let told = told
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"));
     told.collect::<Vec<_>>().join(", ")
 }

@@ -102,8 +102,17 @@ pub struct Counts {
 
 impl Consumer {
     /// A consumer with a memory of its own connection and a way of putting results in order.
-    pub fn new(memory: Box<dyn Memory>, directory: SharedDirectory, sequencer: Box<dyn Sequencer>) -> Self {
-        Self { memory, directory, sequencer, seen: 0 }
+    pub fn new(
+        memory: Box<dyn Memory>,
+        directory: SharedDirectory,
+        sequencer: Box<dyn Sequencer>,
+    ) -> Self {
+        Self {
+            memory,
+            directory,
+            sequencer,
+            seen: 0,
+        }
     }
 
     /// Takes a batch, in its order.
@@ -138,7 +147,10 @@ impl Consumer {
 
     /// Makes the changes to the directory that other processes made.
     fn catch_up(&mut self) -> anyhow::Result<()> {
-        let mut directory = self.directory.write().unwrap_or_else(PoisonError::into_inner);
+        let mut directory = self
+            .directory
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         for (seq, change) in self.memory.changes(self.seen)? {
             directory.apply(&change);
             self.seen = seq;
@@ -156,7 +168,10 @@ impl Consumer {
         taken: &mut Taken,
     ) -> anyhow::Result<()> {
         let verdict = {
-            let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+            let directory = self
+                .directory
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             validate(&received.result, &directory, now_ms)
         };
         taken.count(verdict.tags, verdict.ending);
@@ -170,7 +185,16 @@ impl Consumer {
             Ending::Admitted(at) => {
                 let tenant = at.organization.to_string();
                 let (key, position, step, payload) = (at.key, at.position, at.step, received.bytes);
-                admitted.push((place, Record { key, position, step, tenant, payload }));
+                admitted.push((
+                    place,
+                    Record {
+                        key,
+                        position,
+                        step,
+                        tenant,
+                        payload,
+                    },
+                ));
             }
             Ending::DisallowedByRobots => {
                 self.offer(admitted, taken)?;
@@ -202,7 +226,10 @@ impl Consumer {
         let mut transaction = self.memory.begin()?;
         transaction.change(change)?;
         transaction.commit()?;
-        self.directory.write().unwrap_or_else(PoisonError::into_inner).apply(change);
+        self.directory
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .apply(change);
         Ok(())
     }
 }

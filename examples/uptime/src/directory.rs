@@ -125,7 +125,10 @@ impl TryFrom<u32> for Interval {
         if Self::ALLOWED.contains(&secs) {
             Ok(Self(secs))
         } else {
-            Err(format!("an interval of {secs} s; it must be one of {:?}", Self::ALLOWED))
+            Err(format!(
+                "an interval of {secs} s; it must be one of {:?}",
+                Self::ALLOWED
+            ))
         }
     }
 }
@@ -165,7 +168,10 @@ impl Directory {
                     detector.enabled = false;
                 }
             }
-            Change::RegionsAssigned { subscription, regions } => {
+            Change::RegionsAssigned {
+                subscription,
+                regions,
+            } => {
                 if let Some(subscription) = self.subscriptions.get_mut(subscription) {
                     subscription.regions.clone_from(regions);
                 }
@@ -175,7 +181,10 @@ impl Directory {
 
     /// The regions a subscription should be checked from: all that are not inactive.
     pub fn regions_due(&self) -> Regions {
-        let due = self.regions.iter().filter(|(_, mode)| **mode != RegionMode::Inactive);
+        let due = self
+            .regions
+            .iter()
+            .filter(|(_, mode)| **mode != RegionMode::Inactive);
         due.map(|(name, mode)| (name.clone(), *mode)).collect()
     }
 }

@@ -130,7 +130,10 @@ pub fn generate(plan: &Plan) -> Result<World, PlanError> {
     let mut making = Making {
         plan,
         arrivals: Vec::new(),
-        truth: Truth { starts_at_ms: STARTS_AT_MS, ..Truth::default() },
+        truth: Truth {
+            starts_at_ms: STARTS_AT_MS,
+            ..Truth::default()
+        },
     };
     for (nth, subscription) in (0..).zip(&watched) {
         let mut dice = Dice::new(plan.seed, nth);
@@ -142,7 +145,11 @@ pub fn generate(plan: &Plan) -> Result<World, PlanError> {
     }
     // The sort is stable: what arrives in the same millisecond stays in the order in which it was made.
     making.arrivals.sort_by_key(|arrival| arrival.at_ms);
-    Ok(World { directory, trace: making.arrivals, truth: making.truth })
+    Ok(World {
+        directory,
+        trace: making.arrivals,
+        truth: making.truth,
+    })
 }
 
 struct Making<'a> {
@@ -156,7 +163,10 @@ impl Making<'_> {
         let mut sender = Sender::new(subscription, dice);
         for passage in &course.passages {
             let bytes = sender.result(passage.position, dice);
-            let slot = Slot { key: subscription.key, position: passage.position };
+            let slot = Slot {
+                key: subscription.key,
+                position: passage.position,
+            };
             match passage.fate {
                 Fate::Dropped => {
                     self.truth.dropped.insert(slot);
@@ -168,12 +178,18 @@ impl Making<'_> {
                 Fate::InTime(at_ms) => {
                     self.truth.in_time += 1;
                     self.spoil(at_ms, &bytes, dice);
-                    self.arrivals.push(Arrival { at_ms, bytes: bytes.clone() });
+                    self.arrivals.push(Arrival {
+                        at_ms,
+                        bytes: bytes.clone(),
+                    });
                     if dice.chance(self.plan.duplicates) {
                         self.truth.duplicates += 1;
                         let at_ms = stalls.pass(at_ms + 10 + dice.below(90_000), dice);
-                        let bytes =
-                            if dice.chance(0.5) { bytes } else { sender.result(passage.position, dice) };
+                        let bytes = if dice.chance(0.5) {
+                            bytes
+                        } else {
+                            sender.result(passage.position, dice)
+                        };
                         self.arrivals.push(Arrival { at_ms, bytes });
                     }
                 }
@@ -189,7 +205,10 @@ impl Making<'_> {
     fn spoil(&mut self, at_ms: i64, bytes: &bytes::Bytes, dice: &mut Dice) {
         if dice.chance(self.plan.broken) {
             self.truth.broken += 1;
-            self.arrivals.push(Arrival { at_ms, bytes: bytes.slice(..bytes.len() / 2) });
+            self.arrivals.push(Arrival {
+                at_ms,
+                bytes: bytes.slice(..bytes.len() / 2),
+            });
         }
     }
 
@@ -199,7 +218,10 @@ impl Making<'_> {
         let mut position = STARTS_AT_MS + dice.below(60) * 1000;
         while position < self.plan.ends_at_ms() {
             let bytes = sender.result(position, dice);
-            self.arrivals.push(Arrival { at_ms: position + 50 + dice.below(2_000), bytes });
+            self.arrivals.push(Arrival {
+                at_ms: position + 50 + dice.below(2_000),
+                bytes,
+            });
             position += subscription.interval.millis();
         }
     }

@@ -1,8 +1,8 @@
 //! What tests start from: one organization, one subscription that is checked every minute, its results.
 
 use crate::directory::{
-    Beginning, Detector, DetectorId, Directory, Interval, Organization, OrganizationId, RegionMode, Regions,
-    Subscription,
+    Beginning, Detector, DetectorId, Directory, Interval, Organization, OrganizationId, RegionMode,
+    Regions, Subscription,
 };
 use crate::event::{Effect, Event, Record};
 use crate::memory::{Durability, KeptLine, Memory, SqliteMemory};
@@ -12,13 +12,16 @@ use std::collections::HashMap;
 use std::path::Path;
 use tempfile::TempDir;
 
-pub(crate) const KEY: SubscriptionId = SubscriptionId(Id::new(0x5421_b5df_8074_4113_a6b5_7014_f01a_3a42));
+pub(crate) const KEY: SubscriptionId =
+    SubscriptionId(Id::new(0x5421_b5df_8074_4113_a6b5_7014_f01a_3a42));
 pub(crate) const DETECTOR: DetectorId = DetectorId(10);
 pub(crate) const MINUTE_MS: i64 = 60_000;
 
 pub(crate) fn directory() -> Directory {
-    let regions =
-        Regions::from([("us".to_owned(), RegionMode::Active), ("eu".to_owned(), RegionMode::Shadow)]);
+    let regions = Regions::from([
+        ("us".to_owned(), RegionMode::Active),
+        ("eu".to_owned(), RegionMode::Shadow),
+    ]);
     let organization = OrganizationId(1);
     let subscription = Subscription {
         interval: Interval::try_from(60).unwrap(),
@@ -31,7 +34,11 @@ pub(crate) fn directory() -> Directory {
         organizations: HashMap::from([(organization, Organization { has_uptime: true })]),
         detectors: HashMap::from([(
             DETECTOR,
-            Detector { organization, enabled: true, begins: Beginning::Active },
+            Detector {
+                organization,
+                enabled: true,
+                begins: Beginning::Active,
+            },
         )]),
         subscriptions: HashMap::from([(KEY, subscription)]),
     }
@@ -51,7 +58,13 @@ pub(crate) fn result(minute: i64, status: &str, region: &str) -> Bytes {
 
 pub(crate) fn record(minute: i64, status: &str) -> Record {
     let (position, payload) = (minute * MINUTE_MS, result(minute, status, "us"));
-    Record { key: KEY, position, step: MINUTE_MS, tenant: "1".to_owned(), payload }
+    Record {
+        key: KEY,
+        position,
+        step: MINUTE_MS,
+        tenant: "1".to_owned(),
+        payload,
+    }
 }
 
 pub(crate) fn event(minute: i64, effect: Effect) -> Event {
@@ -77,7 +90,9 @@ pub(crate) struct Kept {
 
 impl Kept {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -91,7 +106,14 @@ impl Kept {
 
     /// What was done to which minute, in order.
     pub(crate) fn told(&self) -> String {
-        let tell = |line: KeptLine| format!("{} {}", line.effect.as_str(), line.position / MINUTE_MS);
-        self.open().lines(0).unwrap().into_iter().map(tell).collect::<Vec<_>>().join(", ")
+        let tell =
+            |line: KeptLine| format!("{} {}", line.effect.as_str(), line.position / MINUTE_MS);
+        self.open()
+            .lines(0)
+            .unwrap()
+            .into_iter()
+            .map(tell)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }

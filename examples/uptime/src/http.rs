@@ -51,9 +51,18 @@ enum Refusal {
 }
 
 /// Serves requests until `stop`, and then ends those that are under way.
-pub async fn serve(listener: TcpListener, intake: Intake, stop: impl Future<Output = ()>) -> io::Result<()> {
-    let desk = Desk { intake, room: Arc::new(Semaphore::new(REQUESTS_MAX)) };
-    let router = Router::new().route("/results", post(results)).with_state(desk);
+pub async fn serve(
+    listener: TcpListener,
+    intake: Intake,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let desk = Desk {
+        intake,
+        room: Arc::new(Semaphore::new(REQUESTS_MAX)),
+    };
+    let router = Router::new()
+        .route("/results", post(results))
+        .with_state(desk);
     let (tell, mut told) = watch::channel(false);
     let stopped = async move {
         // An error means that nobody can tell any more: then it is time, too.
@@ -80,10 +89,21 @@ impl Desk {
     async fn take(&self, body: Body) -> Result<Response, Refusal> {
         let _room = self.room.try_acquire().map_err(|_| Refusal::Busy)?;
         let body = timeout(BODY_WAIT_MAX, to_bytes(body, BODY_BYTES_MAX));
-        let body = body.await.map_err(|_| Refusal::TooSlow)?.map_err(|_| Refusal::TooLarge)?;
+        let body = body
+            .await
+            .map_err(|_| Refusal::TooSlow)?
+            .map_err(|_| Refusal::TooLarge)?;
         let batch = batch(&body)?;
-        let taken = self.intake.take(batch).await.map_err(|error| Refusal::Failed(format!("{error:#}")))?;
-        Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], answer(&taken)).into_response())
+        let taken = self
+            .intake
+            .take(batch)
+            .await
+            .map_err(|error| Refusal::Failed(format!("{error:#}")))?;
+        Ok((
+            [(header::CONTENT_TYPE, "application/x-ndjson")],
+            answer(&taken),
+        )
+            .into_response())
     }
 }
 
@@ -93,7 +113,10 @@ fn batch(body: &Bytes) -> Result<Vec<Bytes>, Refusal> {
         vec![body.clone()]
     } else {
         let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-        lines.filter(|line| !line.is_empty()).map(|line| body.slice_ref(line)).collect()
+        lines
+            .filter(|line| !line.is_empty())
+            .map(|line| body.slice_ref(line))
+            .collect()
     };
     match lines.len() {
         0 => Err(Refusal::Empty),
@@ -106,8 +129,13 @@ fn answer(taken: &Taken) -> String {
     let mut broken = taken.broken.iter().peekable();
     let mut text = String::new();
     for (place, outcome) in taken.outcomes.iter().enumerate() {
-        let why = broken.next_if(|(at, _)| *at == place).map(|(_, why)| why.to_string());
-        let line = Line { became: outcome.as_str(), why };
+        let why = broken
+            .next_if(|(at, _)| *at == place)
+            .map(|(_, why)| why.to_string());
+        let line = Line {
+            became: outcome.as_str(),
+            why,
+        };
         text.push_str(&serde_json::to_string(&line).expect("words are always JSON"));
         text.push('\n');
     }
@@ -117,17 +145,26 @@ fn answer(taken: &Taken) -> String {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let (status, why) = match self {
-            Self::Empty => (StatusCode::BAD_REQUEST, "there is no result in it".to_owned()),
-            Self::TooLarge => {
-                (StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {BODY_BYTES_MAX} bytes"))
-            }
-            Self::TooMany => {
-                (StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {BODY_RESULTS_MAX} results"))
-            }
-            Self::TooSlow => {
-                (StatusCode::REQUEST_TIMEOUT, format!("a body has to be here within {BODY_WAIT_MAX:?}"))
-            }
-            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "too many requests at once".to_owned()),
+            Self::Empty => (
+                StatusCode::BAD_REQUEST,
+                "there is no result in it".to_owned(),
+            ),
+            Self::TooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("a body has at most {BODY_BYTES_MAX} bytes"),
+            ),
+            Self::TooMany => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("a body has at most {BODY_RESULTS_MAX} results"),
+            ),
+            Self::TooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                format!("a body has to be here within {BODY_WAIT_MAX:?}"),
+            ),
+            Self::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many requests at once".to_owned(),
+            ),
             Self::Failed(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
         };
         (status, format!("{why}\n")).into_response()

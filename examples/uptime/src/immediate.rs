@@ -33,7 +33,8 @@ impl Sequencer for Immediate {
     fn offer(&mut self, records: Vec<Record>) -> anyhow::Result<Vec<Became>> {
         let became = records.iter().map(|record| {
             let sight = self.take(record);
-            let sight = sight.with_context(|| format!("result {} of {}", record.position, record.key))?;
+            let sight =
+                sight.with_context(|| format!("result {} of {}", record.position, record.key))?;
             Ok(match sight {
                 Sight::Duplicate => Became::Duplicate,
                 Sight::Next { .. } => Became::Handled,
@@ -60,15 +61,31 @@ impl Sequencer for Immediate {
 
 impl Immediate {
     fn take(&mut self, record: &Record) -> anyhow::Result<Sight> {
-        let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let directory = self
+            .directory
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let now_ms = self.clock.now_ms();
         let mut transaction = self.memory.begin()?;
         let sight = look(transaction.last_update(record.key)?, record);
         if let Sight::Next { missed } = &sight {
-            for event in missed.iter().map(|position| miss(record, *position)).chain([handled(record)]) {
-                process_in(&mut *transaction, &event, &directory, &self.thresholds, now_ms)?;
+            for event in missed
+                .iter()
+                .map(|position| miss(record, *position))
+                .chain([handled(record)])
+            {
+                process_in(
+                    &mut *transaction,
+                    &event,
+                    &directory,
+                    &self.thresholds,
+                    now_ms,
+                )?;
             }
-            let reached = LastUpdate { position: record.position, step: record.step };
+            let reached = LastUpdate {
+                position: record.position,
+                step: record.step,
+            };
             transaction.set_last_update(record.key, reached)?;
         }
         transaction.commit()?;
@@ -94,14 +111,18 @@ fn look(last: Option<LastUpdate>, record: &Record) -> Sight {
         Some(last) if record.position <= last.position => Sight::Duplicate,
         // The gap spans a change of the interval: nobody knows how many checks belong into it.
         Some(last) if last.step != record.step => Sight::Next { missed: Vec::new() },
-        Some(last) => Sight::Next { missed: missed(last.position, record) },
+        Some(last) => Sight::Next {
+            missed: missed(last.position, record),
+        },
     }
 }
 
 /// The oldest ones of a gap, up to a limit: none at one and a half steps, one at two and a half.
 fn missed(last: i64, record: &Record) -> Vec<i64> {
     let steps = (record.position - last) / record.step;
-    (1..=(steps - 1).min(BACKFILL_MAX)).map(|nth| last + nth * record.step).collect()
+    (1..=(steps - 1).min(BACKFILL_MAX))
+        .map(|nth| last + nth * record.step)
+        .collect()
 }
 
 fn miss(record: &Record, position: i64) -> Event {

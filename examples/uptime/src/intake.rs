@@ -23,8 +23,14 @@ struct Open {
 impl Intake {
     /// In front of a consumer.
     pub fn new(consumer: Consumer, clock: Clock) -> Self {
-        let open = Open { consumer, totals: Totals::default() };
-        Self { open: Arc::new(Mutex::new(Some(open))), clock }
+        let open = Open {
+            consumer,
+            totals: Totals::default(),
+        };
+        Self {
+            open: Arc::new(Mutex::new(Some(open))),
+            clock,
+        }
     }
 
     /// Takes a batch, one after the other. Whoever waits for the answer may go away; what has begun is brought to its end.
@@ -42,7 +48,10 @@ impl Intake {
 
     /// Takes nothing more, and says what came of it all. Must be called where blocking does no harm.
     pub fn close(&self, drain: bool) -> Result<(Totals, Option<Hold>)> {
-        let Open { mut consumer, totals } = self.lock().take().context("it is closed already")?;
+        let Open {
+            mut consumer,
+            totals,
+        } = self.lock().take().context("it is closed already")?;
         if drain {
             consumer.drain()?;
         }

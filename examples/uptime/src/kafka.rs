@@ -10,7 +10,11 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// Takes results from a topic until `stop`.
-pub async fn serve(settings: &Settings, intake: Intake, stop: impl Future<Output = ()>) -> Result<()> {
+pub async fn serve(
+    settings: &Settings,
+    intake: Intake,
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
     let source = Source::start(settings, Arc::new(intake))?;
     let failed = tokio::select! {
         phase = source.ended() => Some(phase),
@@ -29,11 +33,21 @@ pub async fn serve(settings: &Settings, intake: Intake, stop: impl Future<Output
 #[async_trait]
 impl Sink for Intake {
     async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError> {
-        let results: Vec<Bytes> =
-            batch.iter().map(|message| message.payload.clone().unwrap_or_default()).collect();
-        let taken = self.take(results).await.map_err(|error| SinkError::new(format!("{error:#}")))?;
+        let results: Vec<Bytes> = batch
+            .iter()
+            .map(|message| message.payload.clone().unwrap_or_default())
+            .collect();
+        let taken = self
+            .take(results)
+            .await
+            .map_err(|error| SinkError::new(format!("{error:#}")))?;
         for (place, broken) in &taken.broken {
-            let Message { topic, partition, offset, .. } = &batch[*place];
+            let Message {
+                topic,
+                partition,
+                offset,
+                ..
+            } = &batch[*place];
             tracing::warn!(%topic, partition, offset, "a record is no result: {broken}");
         }
         Ok(())

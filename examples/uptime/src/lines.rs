@@ -53,6 +53,8 @@ impl<R: BufRead> Lines<R> {
 
 /// A line of a trace says when its result arrives; no result has that form.
 fn result(line: Vec<u8>) -> Bytes {
-    let arrival = str::from_utf8(&line).ok().and_then(|line| Arrival::from_line(line).ok());
+    let arrival = str::from_utf8(&line)
+        .ok()
+        .and_then(|line| Arrival::from_line(line).ok());
     arrival.map_or_else(|| line.into(), |arrival| arrival.bytes)
 }

@@ -40,7 +40,8 @@ pub trait Transaction {
     fn standing(&mut self, detector: DetectorId) -> Result<Option<Standing>, MemoryError>;
 
     /// Sets how a detector stands.
-    fn set_standing(&mut self, detector: DetectorId, standing: Standing) -> Result<(), MemoryError>;
+    fn set_standing(&mut self, detector: DetectorId, standing: Standing)
+    -> Result<(), MemoryError>;
 
     /// Opens or closes an incident.
     fn tell(&mut self, detector: DetectorId, notice: Notice) -> Result<(), MemoryError>;
@@ -108,6 +109,8 @@ pub enum MemoryError {
     #[error("the memory holds something that it cannot have written: {0}")]
     Corrupt(String),
     /// The file is of another program, or of another version of this one.
-    #[error("the memory is of version {0}, this program reads version {1}; give it a file of its own")]
+    #[error(
+        "the memory is of version {0}, this program reads version {1}; give it a file of its own"
+    )]
     Version(i64, i64),
 }

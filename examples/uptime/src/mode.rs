@@ -56,15 +56,18 @@ impl Setup {
     /// The memory, on a connection of its own.
     pub fn memory(&self) -> Result<Box<SqliteMemory>> {
         let opened = SqliteMemory::open(&self.memory, self.durability);
-        Ok(Box::new(opened.with_context(|| format!("cannot use {}", self.memory.display()))?))
+        Ok(Box::new(opened.with_context(|| {
+            format!("cannot use {}", self.memory.display())
+        })?))
     }
 
     /// The directory.
     pub fn directory(&self) -> Result<SharedDirectory> {
         let path = &self.directory;
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let directory = Directory::from_json(&text).with_context(|| format!("in {}", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let directory =
+            Directory::from_json(&text).with_context(|| format!("in {}", path.display()))?;
         Ok(Arc::new(RwLock::new(directory)))
     }
 
@@ -77,7 +80,11 @@ impl Setup {
     }
 
     fn place(&self) -> Place<'_> {
-        Place { store: &self.store, stream: &self.stream, durability: self.durability }
+        Place {
+            store: &self.store,
+            stream: &self.stream,
+            durability: self.durability,
+        }
     }
 
     /// The way of putting results in order, at work.

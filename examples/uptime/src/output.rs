@@ -26,7 +26,12 @@ pub struct Owner {
 }
 
 /// The line of a result, with how its detector stands after it; an amendment passes no detector.
-pub fn of_result(event: &Event, received: &Received, owner: Owner, standing: Option<Standing>) -> String {
+pub fn of_result(
+    event: &Event,
+    received: &Received,
+    owner: Owner,
+    standing: Option<Standing>,
+) -> String {
     let result = &received.result;
     let text = String::from_utf8_lossy(&received.bytes);
     let attributes = Attributes {
@@ -34,7 +39,14 @@ pub fn of_result(event: &Event, received: &Received, owner: Owner, standing: Opt
         incident_status: standing.map(incident_status),
         ..Attributes::of(result)
     };
-    line(event, owner, result.guid, result.trace_id, attributes, &text)
+    line(
+        event,
+        owner,
+        result.guid,
+        result.trace_id,
+        attributes,
+        &text,
+    )
 }
 
 /// The line of a miss: a result that is made up from the one after the gap. The same miss always gives the same ids, so
@@ -60,8 +72,16 @@ pub fn of_miss(event: &Event, following: Option<&CheckResult>, owner: Owner, at_
         region: following.and_then(|result| result.region.as_deref()),
     };
     let text = serde_json::to_string(&miss).expect("words and numbers are always JSON");
-    let made_up = CheckResult::read(text.as_bytes()).expect("what is made up has the form of a result");
-    line(event, owner, miss.guid, miss.trace_id, Attributes::of(&made_up), &text)
+    let made_up =
+        CheckResult::read(text.as_bytes()).expect("what is made up has the form of a result");
+    line(
+        event,
+        owner,
+        miss.guid,
+        miss.trace_id,
+        Attributes::of(&made_up),
+        &text,
+    )
 }
 
 /// A result that was never made.
@@ -129,7 +149,8 @@ impl<'a> Attributes<'a> {
             region: result.region.as_deref(),
             actual_check_time_ms: result.actual_check_time_ms,
             duration_ms: result.duration_ms.as_ref(),
-            request_type: request.and_then(|request| serde_json::to_value(&request.request_type).ok()),
+            request_type: request
+                .and_then(|request| serde_json::to_value(&request.request_type).ok()),
             http_status_code: request.and_then(|request| request.http_status_code.as_ref()),
             mode: None,
             incident_status: None,
@@ -168,5 +189,9 @@ fn line(
 }
 
 const fn incident_status(standing: Standing) -> &'static str {
-    if standing.is_down() { "in_incident" } else { "no_incident" }
+    if standing.is_down() {
+        "in_incident"
+    } else {
+        "no_incident"
+    }
 }

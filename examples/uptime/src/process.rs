@@ -65,7 +65,9 @@ pub fn process_in(
     if transaction.is_noted(event)? {
         return Ok(Processed::Repeated);
     }
-    let standing = transaction.standing(owner.detector)?.unwrap_or(Standing::first(detector.begins));
+    let standing = transaction
+        .standing(owner.detector)?
+        .unwrap_or(Standing::first(detector.begins));
     let decision = decide(event, owner, standing, thresholds, at_ms)?;
     transaction.note(event, &decision.line, at_ms)?;
     if decision.standing != standing {
@@ -100,17 +102,30 @@ pub fn decide(
     match event.effect {
         Effect::Handled => {
             let received = payload(event)?;
-            let (standing, notice) = judge(standing, received.result.status, event.position, thresholds);
+            let (standing, notice) =
+                judge(standing, received.result.status, event.position, thresholds);
             let line = output::of_result(event, &received, owner, Some(standing));
-            Ok(Decision { line, standing, notice })
+            Ok(Decision {
+                line,
+                standing,
+                notice,
+            })
         }
         Effect::Miss | Effect::MissRange { .. } => {
             let line = output::of_miss(event, following(event)?.as_ref(), owner, at_ms);
-            Ok(Decision { line, standing, notice: None })
+            Ok(Decision {
+                line,
+                standing,
+                notice: None,
+            })
         }
         Effect::Amended => {
             let line = output::of_result(event, &payload(event)?, owner, None);
-            Ok(Decision { line, standing, notice: None })
+            Ok(Decision {
+                line,
+                standing,
+                notice: None,
+            })
         }
     }
 }
@@ -118,9 +133,15 @@ pub fn decide(
 /// Things may have changed while a result was held: what validation saw is looked at again.
 fn wanted<'a>(event: &Event, directory: &'a Directory) -> Option<(Owner, &'a Detector)> {
     let id = directory.subscriptions.get(&event.key)?.detector?;
-    let detector = directory.detectors.get(&id).filter(|detector| detector.enabled)?;
+    let detector = directory
+        .detectors
+        .get(&id)
+        .filter(|detector| detector.enabled)?;
     let organization = directory.organizations.get(&detector.organization)?;
-    let owner = Owner { organization: detector.organization, detector: id };
+    let owner = Owner {
+        organization: detector.organization,
+        detector: id,
+    };
     organization.has_uptime.then_some((owner, detector))
 }
 
@@ -133,5 +154,10 @@ fn payload(event: &Event) -> Result<Received, ProcessError> {
 fn following(event: &Event) -> Result<Option<CheckResult>, ProcessError> {
     let read = |bytes: &bytes::Bytes| CheckResult::read(bytes);
     let broken = |broken| ProcessError::Broken(event.effect.as_str(), broken);
-    event.following.as_ref().map(read).transpose().map_err(broken)
+    event
+        .following
+        .as_ref()
+        .map(read)
+        .transpose()
+        .map_err(broken)
 }

@@ -1,5 +1,8 @@
 //! What a run came to, measured against the truth: figures, and the table of them.
-#![expect(clippy::cast_precision_loss, reason = "figures are shown with few digits")]
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "figures are shown with few digits"
+)]
 
 #[cfg(test)]
 mod tests;
@@ -95,7 +98,10 @@ impl Summary {
 /// Measures a run.
 pub fn measure(world: &World, seen: &[Option<Seen>], mode: Mode, ran: &Ran) -> Figures {
     let missed: BTreeSet<Slot> = ran.lines.iter().flat_map(missed_slots).collect();
-    let true_misses_found = missed.iter().filter(|slot| world.truth.is_missing(**slot)).count() as u64;
+    let true_misses_found = missed
+        .iter()
+        .filter(|slot| world.truth.is_missing(**slot))
+        .count() as u64;
     let handled = ran
         .lines
         .iter()
@@ -119,7 +125,8 @@ pub fn measure(world: &World, seen: &[Option<Seen>], mode: Mode, ran: &Ran) -> F
 }
 
 /// A line under the header and no other.
-const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// The table that people read: a row for each figure, a column for each run.
 pub fn table(runs: &[Figures]) -> String {
@@ -142,12 +149,24 @@ type Row = (&'static str, fn(&Figures) -> String);
 
 const ROWS: &[Row] = &[
     ("false misses", |it| grouped(it.false_misses)),
-    ("true misses found", |it| format!("{} of {}", grouped(it.true_misses_found), grouped(it.true_misses))),
+    ("true misses found", |it| {
+        format!(
+            "{} of {}",
+            grouped(it.true_misses_found),
+            grouped(it.true_misses)
+        )
+    }),
     ("results handled", |it| grouped(it.handled)),
     ("results lost", |it| grouped(it.lost)),
-    ("timeouts", |it| of_hold(it, |hold| share(hold.timeouts, hold.added))),
-    ("overflows", |it| of_hold(it, |hold| share(hold.overflows, hold.added))),
-    ("mean held", |it| of_hold(it, |hold| format!("{:.1}", hold.mean_held))),
+    ("timeouts", |it| {
+        of_hold(it, |hold| share(hold.timeouts, hold.added))
+    }),
+    ("overflows", |it| {
+        of_hold(it, |hold| share(hold.overflows, hold.added))
+    }),
+    ("mean held", |it| {
+        of_hold(it, |hold| format!("{:.1}", hold.mean_held))
+    }),
     ("delay p50", |it| duration(it.delay_p50_ms)),
     ("delay p99", |it| duration(it.delay_p99_ms)),
 ];
@@ -159,14 +178,22 @@ fn missed_slots(line: &KeptLine) -> Vec<Slot> {
         Effect::MissRange { to, count } => {
             let steps = i64::try_from(count).unwrap_or(i64::MAX).saturating_sub(1);
             let step = (to - line.position) / steps.max(1);
-            (0..=steps).map(|nth| Slot { key: line.key, position: line.position + nth * step }).collect()
+            (0..=steps)
+                .map(|nth| Slot {
+                    key: line.key,
+                    position: line.position + nth * step,
+                })
+                .collect()
         }
         Effect::Handled | Effect::Amended => Vec::new(),
     }
 }
 
 fn slot(line: &KeptLine) -> Slot {
-    Slot { key: line.key, position: line.position }
+    Slot {
+        key: line.key,
+        position: line.position,
+    }
 }
 
 /// From the first arrival of each result that was handled to its handling, shortest first.
@@ -179,7 +206,11 @@ fn delays(world: &World, seen: &[Option<Seen>], lines: &[KeptLine]) -> Vec<i64> 
     }
     let handled = lines.iter().filter(|line| line.effect == Effect::Handled);
     let mut delays: Vec<i64> = handled
-        .filter_map(|line| arrived.get(&slot(line)).map(|arrived_ms| (line.at_ms - arrived_ms).max(0)))
+        .filter_map(|line| {
+            arrived
+                .get(&slot(line))
+                .map(|arrived_ms| (line.at_ms - arrived_ms).max(0))
+        })
         .collect();
     delays.sort_unstable();
     delays
@@ -200,11 +231,19 @@ fn share(count: u64, of: u64) -> String {
     if of == 0 {
         return grouped(count);
     }
-    format!("{} ({:.1} %)", grouped(count), count as f64 * 100.0 / of as f64)
+    format!(
+        "{} ({:.1} %)",
+        grouped(count),
+        count as f64 * 100.0 / of as f64
+    )
 }
 
 fn duration(ms: i64) -> String {
-    if ms < 1000 { format!("{ms} ms") } else { format!("{:.1} s", ms as f64 / 1000.0) }
+    if ms < 1000 {
+        format!("{ms} ms")
+    } else {
+        format!("{:.1} s", ms as f64 / 1000.0)
+    }
 }
 
 /// `12345` as `12,345`.

@@ -72,8 +72,14 @@ pub fn play(
     folder: &Path,
     progress: &dyn Fn(usize),
 ) -> Result<Ran> {
-    ensure!((1..=WORKERS_MAX).contains(&options.workers), "1 to {WORKERS_MAX} workers, please");
-    ensure!(options.speed.is_finite() && options.speed > 0.0, "a speed is a number above 0");
+    ensure!(
+        (1..=WORKERS_MAX).contains(&options.workers),
+        "1 to {WORKERS_MAX} workers, please"
+    );
+    ensure!(
+        options.speed.is_finite() && options.speed > 0.0,
+        "a speed is a number above 0"
+    );
     world.write(folder)?;
     let mut setup = setup(world, options, folder);
     let mut memory = setup.memory()?;
@@ -157,12 +163,20 @@ impl Conductor<'_> {
 
     /// Gives out what is due, as far as workers have room, and says how much that was.
     fn deal(&mut self, due: usize) -> Result<usize> {
-        let keys = self.seen[self.next..self.next + due].iter().map(|seen| seen.map(|seen| seen.slot.key));
+        let keys = self.seen[self.next..self.next + due]
+            .iter()
+            .map(|seen| seen.map(|seen| seen.slot.key));
         let dealt = self.dealer.deal(keys);
         for batch in &dealt.batches {
-            let arrivals = batch.places.iter().map(|place| &self.world.trace[self.next + place]);
+            let arrivals = batch
+                .places
+                .iter()
+                .map(|place| &self.world.trace[self.next + place]);
             self.pool.send(batch.worker, batch.number, arrivals)?;
-            let first = batch.places.first().map(|place| self.world.trace[self.next + place].at_ms);
+            let first = batch
+                .places
+                .first()
+                .map(|place| self.world.trace[self.next + place].at_ms);
             self.oldest.extend(first.map(|at_ms| (batch.number, at_ms)));
         }
         self.next += dealt.taken;
@@ -171,10 +185,26 @@ impl Conductor<'_> {
 
     /// Hears one answer, or waits until something is due.
     fn listen(&mut self, is_full: bool) -> Result<()> {
-        let until_due = self.world.trace.get(self.next).map(|arrival| self.clock.until(arrival.at_ms));
-        let patience = if is_full { SILENCE_MAX } else { until_due.unwrap_or(SILENCE_MAX) };
+        let until_due = self
+            .world
+            .trace
+            .get(self.next)
+            .map(|arrival| self.clock.until(arrival.at_ms));
+        let patience = if is_full {
+            SILENCE_MAX
+        } else {
+            until_due.unwrap_or(SILENCE_MAX)
+        };
         match self.pool.hear(patience.min(SILENCE_MAX)) {
-            Some(Told { worker, answer: Some(Answer::Taken { batch, counts, broken }) }) => {
+            Some(Told {
+                worker,
+                answer:
+                    Some(Answer::Taken {
+                        batch,
+                        counts,
+                        broken,
+                    }),
+            }) => {
                 self.dealer.done(worker, batch);
                 let arrived_ms = self.oldest.remove(&batch);
                 let behind_ms = arrived_ms.map_or(0, |at_ms| self.clock.now_ms() - at_ms);
@@ -198,7 +228,9 @@ impl Conductor<'_> {
 fn all_lines(memory: &mut dyn Memory) -> Result<Vec<KeptLine>> {
     let mut lines: Vec<KeptLine> = Vec::new();
     loop {
-        let page = memory.lines(lines.last().map_or(0, |line| line.seq)).context("the lines of a run")?;
+        let page = memory
+            .lines(lines.last().map_or(0, |line| line.seq))
+            .context("the lines of a run")?;
         if page.is_empty() {
             return Ok(lines);
         }

@@ -68,7 +68,11 @@ pub struct Thresholds {
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Self { onboarding_good: 3, failures: 2, successes: 2 }
+        Self {
+            onboarding_good: 3,
+            failures: 2,
+            successes: 2,
+        }
     }
 }
 
@@ -115,22 +119,51 @@ fn succeed(standing: Standing, at_ms: i64, thresholds: &Thresholds) -> (Standing
         }
         Standing::Onboarding { good } => (Standing::Onboarding { good: good + 1 }, None),
         Standing::Up { .. } => (Standing::Up { failures: 0 }, None),
-        Standing::Down { since_ms, successes } if successes + 1 >= thresholds.successes => {
-            (Standing::Up { failures: 0 }, Some(Notice::Closed { opened_ms: since_ms, at_ms }))
-        }
-        Standing::Down { since_ms, successes } => {
-            (Standing::Down { since_ms, successes: successes + 1 }, None)
-        }
+        Standing::Down {
+            since_ms,
+            successes,
+        } if successes + 1 >= thresholds.successes => (
+            Standing::Up { failures: 0 },
+            Some(Notice::Closed {
+                opened_ms: since_ms,
+                at_ms,
+            }),
+        ),
+        Standing::Down {
+            since_ms,
+            successes,
+        } => (
+            Standing::Down {
+                since_ms,
+                successes: successes + 1,
+            },
+            None,
+        ),
     }
 }
 
 fn fail(standing: Standing, at_ms: i64, thresholds: &Thresholds) -> (Standing, Option<Notice>) {
     match standing {
         Standing::Onboarding { .. } => (Standing::Onboarding { good: 0 }, None),
-        Standing::Up { failures } if failures + 1 >= thresholds.failures => {
-            (Standing::Down { since_ms: at_ms, successes: 0 }, Some(Notice::Opened { at_ms }))
-        }
-        Standing::Up { failures } => (Standing::Up { failures: failures + 1 }, None),
-        Standing::Down { since_ms, .. } => (Standing::Down { since_ms, successes: 0 }, None),
+        Standing::Up { failures } if failures + 1 >= thresholds.failures => (
+            Standing::Down {
+                since_ms: at_ms,
+                successes: 0,
+            },
+            Some(Notice::Opened { at_ms }),
+        ),
+        Standing::Up { failures } => (
+            Standing::Up {
+                failures: failures + 1,
+            },
+            None,
+        ),
+        Standing::Down { since_ms, .. } => (
+            Standing::Down {
+                since_ms,
+                successes: 0,
+            },
+            None,
+        ),
     }
 }

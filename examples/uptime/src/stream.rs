@@ -68,7 +68,10 @@ struct Samples {
 /// Sees to it that processes can share the store, and brings it up to date before they do.
 pub fn prepare(place: &Place<'_>) -> anyhow::Result<()> {
     let is_shared = Address::new(place.store).kind() != Some(StoreKind::Memory);
-    ensure!(is_shared, "processes do not share memory; name another store");
+    ensure!(
+        is_shared,
+        "processes do not share memory; name another store"
+    );
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(open(place))?;
     Ok(())
@@ -77,7 +80,10 @@ pub fn prepare(place: &Place<'_>) -> anyhow::Result<()> {
 impl Streamed {
     /// Opens the store and serves the stream.
     pub fn start(place: &Place<'_>, judge: Judge) -> anyhow::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(STREAM_THREADS).enable_all().build()?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(STREAM_THREADS)
+            .enable_all()
+            .build()?;
         let samples = Arc::new(Mutex::new(Samples::default()));
         let (stream, running, sampler) = runtime.block_on(async {
             let stream = open(place).await?;
@@ -87,32 +93,48 @@ impl Streamed {
             let sampler = tokio::spawn(sample(stream.clone(), Arc::clone(&samples), every.into()));
             anyhow::Ok((stream, running, sampler))
         })?;
-        Ok(Self { runtime, stream, running, samples, sampler })
+        Ok(Self {
+            runtime,
+            stream,
+            running,
+            samples,
+            sampler,
+        })
     }
 }
 
 async fn open(place: &Place<'_>) -> anyhow::Result<Stream> {
     let durability = match (place.durability, Address::new(place.store).kind()) {
         // What a write to Redis survives is set there.
-        (Durability::Full, _) | (Durability::Relaxed, Some(StoreKind::Redis)) => backstop::Durability::Full,
+        (Durability::Full, _) | (Durability::Relaxed, Some(StoreKind::Redis)) => {
+            backstop::Durability::Full
+        }
         (Durability::Relaxed, _) => backstop::Durability::Relaxed,
     };
     let opened = Backstop::open_with(place.store, durability).await;
-    let backstop =
-        opened.with_context(|| format!("cannot use the store {}", backstop::redacted(place.store)))?;
+    let backstop = opened
+        .with_context(|| format!("cannot use the store {}", backstop::redacted(place.store)))?;
     Ok(backstop.stream(place.stream)?)
 }
 
 impl Sequencer for Streamed {
     fn offer(&mut self, records: Vec<Record>) -> anyhow::Result<Vec<Became>> {
-        let records = records.into_iter().map(handed_over).collect::<anyhow::Result<Vec<_>>>()?;
+        let records = records
+            .into_iter()
+            .map(handed_over)
+            .collect::<anyhow::Result<Vec<_>>>()?;
         let keys: Vec<StreamKey> = records.iter().map(|record| record.key.clone()).collect();
         let became = self.runtime.block_on(self.running.handle(records))?;
-        became.into_iter().zip(keys).map(|(became, key)| taken_on(became, &key)).collect()
+        became
+            .into_iter()
+            .zip(keys)
+            .map(|(became, key)| taken_on(became, &key))
+            .collect()
     }
 
     fn forget(&mut self, key: SubscriptionId) -> anyhow::Result<()> {
-        self.runtime.block_on(self.stream.forget(&stream_key(key)?))?;
+        self.runtime
+            .block_on(self.stream.forget(&stream_key(key)?))?;
         Ok(())
     }
 
@@ -120,21 +142,37 @@ impl Sequencer for Streamed {
         let deadline = Instant::now() + DRAIN_MAX;
         self.runtime.block_on(async {
             loop {
-                let held = self.stream.status().await?.map_or(0, |status| status.records);
+                let held = self
+                    .stream
+                    .status()
+                    .await?
+                    .map_or(0, |status| status.records);
                 if held == 0 {
                     return Ok(());
                 }
-                ensure!(Instant::now() < deadline, "{held} results are still held after {DRAIN_MAX:?}");
+                ensure!(
+                    Instant::now() < deadline,
+                    "{held} results are still held after {DRAIN_MAX:?}"
+                );
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         })
     }
 
     fn finish(self: Box<Self>) -> anyhow::Result<Option<Hold>> {
-        let Self { runtime, stream, running, samples, sampler } = *self;
+        let Self {
+            runtime,
+            stream,
+            running,
+            samples,
+            sampler,
+        } = *self;
         sampler.abort();
         runtime.block_on(running.stop());
-        let counts = runtime.block_on(stream.status())?.map(|status| status.counts).unwrap_or_default();
+        let counts = runtime
+            .block_on(stream.status())?
+            .map(|status| status.counts)
+            .unwrap_or_default();
         let mean_held = lock(&samples).mean();
         Ok(Some(Hold {
             added: counts[Count::Added],
@@ -151,13 +189,18 @@ impl Judge {
     async fn take(self: Arc<Self>, event: streams::Event) -> Result<(), Fail> {
         let done = spawn_blocking(move || {
             let event = taken_back(event).map_err(Fail::dead)?;
-            let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+            let directory = self
+                .directory
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             let mut memory = lock(&self.memory);
             let now_ms = self.clock.now_ms();
             match process(&mut **memory, &event, &directory, &self.thresholds, now_ms) {
                 Ok(_) => Ok(()),
                 Err(error @ ProcessError::Memory(_)) => Err(Fail::retry(error)),
-                Err(error @ (ProcessError::Broken(..) | ProcessError::Empty(_))) => Err(Fail::dead(error)),
+                Err(error @ (ProcessError::Broken(..) | ProcessError::Empty(_))) => {
+                    Err(Fail::dead(error))
+                }
             }
         });
         done.await.unwrap_or_else(|error| Err(Fail::retry(error)))
@@ -168,7 +211,12 @@ impl Judge {
 fn settings(clock: &Clock) -> StreamSettings {
     let usual = StreamSettings::default();
     let rules = Rules {
-        steps: usual.rules.steps.iter().map(|step| scaled(*step, clock)).collect(),
+        steps: usual
+            .rules
+            .steps
+            .iter()
+            .map(|step| scaled(*step, clock))
+            .collect(),
         hold_for: scaled(usual.rules.hold_for, clock),
         ..usual.rules
     };
@@ -200,7 +248,11 @@ fn handed_over(record: Record) -> anyhow::Result<streams::Record> {
 }
 
 fn taken_back(event: streams::Event) -> Result<event::Event, String> {
-    let key = event.key.as_str().parse().map_err(|_| format!("{} is no subscription", event.key))?;
+    let key = event
+        .key
+        .as_str()
+        .parse()
+        .map_err(|_| format!("{} is no subscription", event.key))?;
     Ok(event::Event {
         key,
         position: event.position,
@@ -225,7 +277,9 @@ fn taken_on(became: streams::Became, key: &StreamKey) -> anyhow::Result<Became> 
         streams::Became::Amended => Became::Amended,
         streams::Became::Ignored => Became::Ignored,
         streams::Became::Dead => Became::Dead,
-        streams::Became::Full => bail!("{key} keeps as much as it can; bring its results again later"),
+        streams::Became::Full => {
+            bail!("{key} keeps as much as it can; bring its results again later")
+        }
     })
 }
 
@@ -244,7 +298,11 @@ async fn sample(stream: Stream, samples: Arc<Mutex<Samples>>, every: Duration) {
 impl Samples {
     #[expect(clippy::cast_precision_loss, reason = "a mean is shown with one digit")]
     fn mean(&self) -> f64 {
-        if self.holding == 0 { 0.0 } else { self.records as f64 / self.holding as f64 }
+        if self.holding == 0 {
+            0.0
+        } else {
+            self.records as f64 / self.holding as f64
+        }
     }
 }
 

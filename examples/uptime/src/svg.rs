@@ -52,7 +52,13 @@ pub fn draw(summary: &Summary, runs: &[Figures]) -> String {
          <rect width=\"100%\" height=\"100%\" class=\"ground\"/>\n",
         escape(&described(&panels))
     );
-    text(&mut svg, MARGIN, 36, "title", "Uptime results that arrive out of order");
+    text(
+        &mut svg,
+        MARGIN,
+        36,
+        "title",
+        "Uptime results that arrive out of order",
+    );
     text(&mut svg, MARGIN, 60, "quiet", &told(summary));
     for (nth, panel) in (0..).zip(&panels) {
         draw_panel(&mut svg, panel, HEADER + nth * panel_height);
@@ -63,30 +69,60 @@ pub fn draw(summary: &Summary, runs: &[Figures]) -> String {
 
 fn panels(runs: &[Figures]) -> Vec<Panel> {
     let none = || "–".to_owned();
-    let found = |run: &Figures| format!("{} of {}", grouped(run.true_misses_found), grouped(run.true_misses));
+    let found = |run: &Figures| {
+        format!(
+            "{} of {}",
+            grouped(run.true_misses_found),
+            grouped(run.true_misses)
+        )
+    };
     let seconds = |ms: i64| format!("{:.1} s", ms as f64 / 1000.0);
     vec![
-        panel("False misses", runs, |run| (run.false_misses as f64, grouped(run.false_misses))),
+        panel("False misses", runs, |run| {
+            (run.false_misses as f64, grouped(run.false_misses))
+        }),
         Panel {
-            whole: runs.iter().map(|run| run.true_misses as f64).fold(0.0, f64::max),
-            ..panel("True misses found", runs, |run| (run.true_misses_found as f64, found(run)))
+            whole: runs
+                .iter()
+                .map(|run| run.true_misses as f64)
+                .fold(0.0, f64::max),
+            ..panel("True misses found", runs, |run| {
+                (run.true_misses_found as f64, found(run))
+            })
         },
         panel("Timeouts", runs, |run| {
-            run.hold.map_or_else(|| (0.0, none()), |hold| (hold.timeouts as f64, grouped(hold.timeouts)))
+            run.hold.map_or_else(
+                || (0.0, none()),
+                |hold| (hold.timeouts as f64, grouped(hold.timeouts)),
+            )
         }),
         panel("Overflows", runs, |run| {
-            run.hold.map_or_else(|| (0.0, none()), |hold| (hold.overflows as f64, grouped(hold.overflows)))
+            run.hold.map_or_else(
+                || (0.0, none()),
+                |hold| (hold.overflows as f64, grouped(hold.overflows)),
+            )
         }),
         panel("Mean held", runs, |run| {
-            run.hold.map_or_else(|| (0.0, none()), |hold| (hold.mean_held, format!("{:.1}", hold.mean_held)))
+            run.hold.map_or_else(
+                || (0.0, none()),
+                |hold| (hold.mean_held, format!("{:.1}", hold.mean_held)),
+            )
         }),
-        panel("Delay, half of the results", runs, |run| (run.delay_p50_ms as f64, seconds(run.delay_p50_ms))),
-        panel("Delay, 99 in 100 results", runs, |run| (run.delay_p99_ms as f64, seconds(run.delay_p99_ms))),
+        panel("Delay, half of the results", runs, |run| {
+            (run.delay_p50_ms as f64, seconds(run.delay_p50_ms))
+        }),
+        panel("Delay, 99 in 100 results", runs, |run| {
+            (run.delay_p99_ms as f64, seconds(run.delay_p99_ms))
+        }),
     ]
 }
 
 /// A panel whose largest figure is a whole bar.
-fn panel(title: &'static str, runs: &[Figures], figure: impl Fn(&Figures) -> (f64, String)) -> Panel {
+fn panel(
+    title: &'static str,
+    runs: &[Figures],
+    figure: impl Fn(&Figures) -> (f64, String),
+) -> Panel {
     let bars: Vec<(Mode, f64, String)> = runs
         .iter()
         .map(|run| {
@@ -94,7 +130,14 @@ fn panel(title: &'static str, runs: &[Figures], figure: impl Fn(&Figures) -> (f6
             (run.mode, length, written)
         })
         .collect();
-    Panel { title, whole: bars.iter().map(|(_, length, _)| *length).fold(0.0, f64::max), bars }
+    Panel {
+        title,
+        whole: bars
+            .iter()
+            .map(|(_, length, _)| *length)
+            .fold(0.0, f64::max),
+        bars,
+    }
 }
 
 fn draw_panel(svg: &mut String, panel: &Panel, top: u32) {
@@ -102,7 +145,11 @@ fn draw_panel(svg: &mut String, panel: &Panel, top: u32) {
     for (nth, (mode, length, written)) in (0..).zip(&panel.bars) {
         let y = top + PANEL_TITLE + nth * (BAR + BAR_GAP);
         text(svg, MARGIN, y + 16, "quiet", &mode.to_string());
-        let filled = if panel.whole > 0.0 { length / panel.whole * f64::from(BARS_WIDTH) } else { 0.0 };
+        let filled = if panel.whole > 0.0 {
+            length / panel.whole * f64::from(BARS_WIDTH)
+        } else {
+            0.0
+        };
         rect(svg, y, f64::from(BARS_WIDTH), "rail");
         rect(svg, y, filled, if nth == 0 { "first" } else { "second" });
         text(svg, BARS_LEFT + BARS_WIDTH + 12, y + 16, "figure", written);
@@ -117,7 +164,11 @@ fn rect(svg: &mut String, y: u32, width: f64, class: &str) {
 }
 
 fn text(svg: &mut String, x: u32, y: u32, class: &str, words: &str) {
-    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{}</text>", escape(words));
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{}</text>",
+        escape(words)
+    );
 }
 
 fn told(summary: &Summary) -> String {
@@ -132,12 +183,19 @@ fn told(summary: &Summary) -> String {
 /// All of it in words, for whoever does not see it.
 fn described(panels: &[Panel]) -> String {
     let told = panels.iter().map(|panel| {
-        let bars = panel.bars.iter().map(|(mode, _, written)| format!("{mode} {written}"));
+        let bars = panel
+            .bars
+            .iter()
+            .map(|(mode, _, written)| format!("{mode} {written}"));
         format!("{}: {}.", panel.title, bars.collect::<Vec<_>>().join(", "))
     });
     told.collect::<Vec<_>>().join(" ")
 }
 
 fn escape(words: &str) -> String {
-    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    words
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }

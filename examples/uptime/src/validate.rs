@@ -81,30 +81,57 @@ pub struct Tags {
 /// Judges one result.
 pub fn validate(result: &CheckResult, directory: &Directory, now_ms: i64) -> Verdict {
     let Some(subscription) = directory.subscriptions.get(&result.subscription_id) else {
-        return Verdict { tags: None, changes: Vec::new(), ending: Ending::UnknownSubscription };
+        return Verdict {
+            tags: None,
+            changes: Vec::new(),
+            ending: Ending::UnknownSubscription,
+        };
     };
     let tags = Some(tags(result, subscription));
     if result.status == Status::DisallowedByRobots {
-        let changes = disable(subscription, directory, now_ms).into_iter().collect();
-        return Verdict { tags, changes, ending: Ending::DisallowedByRobots };
+        let changes = disable(subscription, directory, now_ms)
+            .into_iter()
+            .collect();
+        return Verdict {
+            tags,
+            changes,
+            ending: Ending::DisallowedByRobots,
+        };
     }
     if is_shadow(result, &subscription.regions) {
-        return Verdict { tags, changes: Vec::new(), ending: Ending::ShadowRegion };
+        return Verdict {
+            tags,
+            changes: Vec::new(),
+            ending: Ending::ShadowRegion,
+        };
     }
     // A region check is due whether or not the result is admitted: it is about the subscription.
-    let changes = check_regions(result, subscription, directory).into_iter().collect();
-    Verdict { tags, changes, ending: admit(result, subscription, directory) }
+    let changes = check_regions(result, subscription, directory)
+        .into_iter()
+        .collect();
+    Verdict {
+        tags,
+        changes,
+        ending: admit(result, subscription, directory),
+    }
 }
 
 /// Detector, whether it is at work, and the feature, in this order.
 fn admit(result: &CheckResult, subscription: &Subscription, directory: &Directory) -> Ending {
-    let Some(detector) = subscription.detector.and_then(|id| directory.detectors.get(&id)) else {
+    let Some(detector) = subscription
+        .detector
+        .and_then(|id| directory.detectors.get(&id))
+    else {
         return Ending::NoDetector;
     };
     if !detector.enabled {
         return Ending::DetectorDisabled;
     }
-    if !directory.organizations.get(&detector.organization).is_some_and(|owner| owner.has_uptime) {
+    if !directory
+        .organizations
+        .get(&detector.organization)
+        .is_some_and(|owner| owner.has_uptime)
+    {
         return Ending::FeatureOff;
     }
     Ending::Admitted(Place {
@@ -118,8 +145,14 @@ fn admit(result: &CheckResult, subscription: &Subscription, directory: &Director
 fn tags(result: &CheckResult, subscription: &Subscription) -> Tags {
     Tags {
         status: result.status,
-        uptime_region: result.region.clone().unwrap_or_else(|| "default".to_owned()),
-        host_provider: subscription.host_provider.clone().unwrap_or_else(|| "other".to_owned()),
+        uptime_region: result
+            .region
+            .clone()
+            .unwrap_or_else(|| "default".to_owned()),
+        host_provider: subscription
+            .host_provider
+            .clone()
+            .unwrap_or_else(|| "other".to_owned()),
     }
 }
 
@@ -127,23 +160,35 @@ fn tags(result: &CheckResult, subscription: &Subscription) -> Tags {
 fn disable(subscription: &Subscription, directory: &Directory, now_ms: i64) -> Option<Change> {
     let id = subscription.detector?;
     let detector = directory.detectors.get(&id)?;
-    detector.enabled.then_some(Change::DetectorDisabled { detector: id, at_ms: now_ms })
+    detector.enabled.then_some(Change::DetectorDisabled {
+        detector: id,
+        at_ms: now_ms,
+    })
 }
 
 /// A result that does not say where it comes from counts.
 fn is_shadow(result: &CheckResult, regions: &Regions) -> bool {
-    let region = result.region.as_ref().and_then(|region| regions.get(region));
+    let region = result
+        .region
+        .as_ref()
+        .and_then(|region| regions.get(region));
     region == Some(&RegionMode::Shadow)
 }
 
 /// Once an hour, in the slot that falls to the subscription, its regions are brought in line with those there are.
-fn check_regions(result: &CheckResult, subscription: &Subscription, directory: &Directory) -> Option<Change> {
+fn check_regions(
+    result: &CheckResult,
+    subscription: &Subscription,
+    directory: &Directory,
+) -> Option<Change> {
     if !is_region_check_due(result, subscription) {
         return None;
     }
     let regions = directory.regions_due();
-    (regions != subscription.regions)
-        .then_some(Change::RegionsAssigned { subscription: result.subscription_id, regions })
+    (regions != subscription.regions).then_some(Change::RegionsAssigned {
+        subscription: result.subscription_id,
+        regions,
+    })
 }
 
 /// An hour has as many slots as checks; the id says which one falls to the subscription. The scheduled time decides, not
@@ -151,7 +196,10 @@ fn check_regions(result: &CheckResult, subscription: &Subscription, directory: &
 fn is_region_check_due(result: &CheckResult, subscription: &Subscription) -> bool {
     let slots = 3600 / subscription.interval.secs();
     let own = result.subscription_id.0.as_u128() % u128::from(slots);
-    let minute = result.scheduled_check_time_ms.div_euclid(60_000).rem_euclid(60);
+    let minute = result
+        .scheduled_check_time_ms
+        .div_euclid(60_000)
+        .rem_euclid(60);
     let current = minute * 60 / i64::from(subscription.interval.secs());
     own == u128::from(current.unsigned_abs())
 }

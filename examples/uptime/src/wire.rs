@@ -82,14 +82,20 @@ impl CheckResult {
             status_reason: field::required("status_reason", fields.status_reason)?,
             trace_id: field::required("trace_id", fields.trace_id)?,
             span_id: field::required("span_id", fields.span_id)?,
-            scheduled_check_time_ms: time("scheduled_check_time_ms", fields.scheduled_check_time_ms)?,
+            scheduled_check_time_ms: time(
+                "scheduled_check_time_ms",
+                fields.scheduled_check_time_ms,
+            )?,
             actual_check_time_ms: time("actual_check_time_ms", fields.actual_check_time_ms)?,
             duration_ms: field::required("duration_ms", fields.duration_ms)?,
             request_info: field::required("request_info", fields.request_info)?,
             request_info_list: field::optional("request_info_list", fields.request_info_list)?
                 .unwrap_or_default(),
             region: field::optional("region", fields.region)?,
-            assertion_failure_data: field::optional("assertion_failure_data", fields.assertion_failure_data)?,
+            assertion_failure_data: field::optional(
+                "assertion_failure_data",
+                fields.assertion_failure_data,
+            )?,
         })
     }
 }
@@ -163,13 +169,21 @@ fn time(name: &'static str, raw: Option<&serde_json::value::RawValue>) -> Result
     let number: Number = field::required(name, raw)?;
     whole(&number)
         .filter(|ms| (0..=TIME_MS_MAX).contains(ms))
-        .ok_or_else(|| Broken::wrong(name, "must be whole milliseconds since 1970", &number.to_string()))
+        .ok_or_else(|| {
+            Broken::wrong(
+                name,
+                "must be whole milliseconds since 1970",
+                &number.to_string(),
+            )
+        })
 }
 
 /// Writers without integers send `1717614062978.0`.
 fn whole(number: &Number) -> Option<i64> {
     number.as_i64().or_else(|| {
-        let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15)?;
+        let float = number
+            .as_f64()
+            .filter(|float| float.fract() == 0.0 && float.abs() < 9e15)?;
         Some(float as i64)
     })
 }

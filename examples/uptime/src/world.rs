@@ -96,9 +96,15 @@ impl World {
     pub fn seen(&self) -> Vec<Option<Seen>> {
         let see = |arrival: &Arrival| {
             let result = CheckResult::read(&arrival.bytes).ok()?;
-            let slot = Slot { key: result.subscription_id, position: result.scheduled_check_time_ms };
+            let slot = Slot {
+                key: result.subscription_id,
+                position: result.scheduled_check_time_ms,
+            };
             let ending = validate(&result, &self.directory, arrival.at_ms).ending;
-            Some(Seen { slot, is_admitted: matches!(ending, Ending::Admitted(_)) })
+            Some(Seen {
+                slot,
+                is_admitted: matches!(ending, Ending::Admitted(_)),
+            })
         };
         self.trace.iter().map(see).collect()
     }
@@ -112,9 +118,11 @@ impl World {
             trace.push('\n');
         }
         let truth = serde_json::to_string_pretty(&self.truth)?;
-        for (name, text) in
-            [(DIRECTORY_FILE, self.directory.to_json()), (TRACE_FILE, trace), (TRUTH_FILE, truth)]
-        {
+        for (name, text) in [
+            (DIRECTORY_FILE, self.directory.to_json()),
+            (TRACE_FILE, trace),
+            (TRUTH_FILE, truth),
+        ] {
             let path = folder.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
@@ -161,9 +169,18 @@ impl Arrival {
             .ok()
             .filter(|text| !text.contains(['\n', '\r']))
             .filter(|text| text.starts_with('{'))
-            .and_then(|text| serde_json::from_str::<&RawValue>(text).ok().filter(|raw| raw.get() == text));
+            .and_then(|text| {
+                serde_json::from_str::<&RawValue>(text)
+                    .ok()
+                    .filter(|raw| raw.get() == text)
+            });
         let hex = result.is_none().then(|| to_hex(&self.bytes));
-        serde_json::to_string(&ArrivalLine { at_ms: self.at_ms, result, hex }).expect("text is always JSON")
+        serde_json::to_string(&ArrivalLine {
+            at_ms: self.at_ms,
+            result,
+            hex,
+        })
+        .expect("text is always JSON")
     }
 
     /// Reads a line of a trace.
@@ -174,7 +191,10 @@ impl Arrival {
             (None, Some(hex)) => from_hex(&hex).context("`hex` must be pairs of hex digits")?,
             _ => bail!("an arrival has either `result` or `hex`"),
         };
-        Ok(Self { at_ms, bytes: bytes.into() })
+        Ok(Self {
+            at_ms,
+            bytes: bytes.into(),
+        })
     }
 }
 

@@ -12,10 +12,17 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark fit a double exactly")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of a benchmark fit a double exactly"
+    )]
     pub(super) fn of(count: usize, elapsed: Duration) -> Self {
         let seconds = elapsed.as_secs_f64();
-        Self { count, seconds, per_second: count as f64 / seconds.max(1e-9) }
+        Self {
+            count,
+            seconds,
+            per_second: count as f64 / seconds.max(1e-9),
+        }
     }
 
     /// Whole jobs a second.
@@ -48,9 +55,15 @@ pub(super) struct Latency {
 impl Latency {
     pub(super) fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
-        let at = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
+        let at = |share: usize| {
+            times.get((times.len() * share / 100).min(times.len().saturating_sub(1)))
+        };
         let ms = |share| at(share).map_or(0.0, |time| time.as_secs_f64() * 1_000.0);
-        Self { p50_ms: ms(50), p99_ms: ms(99), samples: times.len() }
+        Self {
+            p50_ms: ms(50),
+            p99_ms: ms(99),
+            samples: times.len(),
+        }
     }
 }
 
@@ -68,8 +81,14 @@ mod tests {
     fn the_middle_of_repetitions_is_one_of_them() {
         let rate = |count| Rate::of(count, Duration::from_secs(1));
         let middle = |counts: &[usize]| Rate::median(counts.iter().map(|count| rate(*count))).count;
-        assert_eq!((middle(&[7]), middle(&[9, 1, 5]), middle(&[4, 8])), (7, 5, 4));
+        assert_eq!(
+            (middle(&[7]), middle(&[9, 1, 5]), middle(&[4, 8])),
+            (7, 5, 4)
+        );
         assert!((rate(1).ratio_to(rate(3)) - 0.333).abs() < 1e-9);
-        assert_eq!(median_time((1..=3).map(Duration::from_secs).collect()), Duration::from_secs(2));
+        assert_eq!(
+            median_time((1..=3).map(Duration::from_secs).collect()),
+            Duration::from_secs(2)
+        );
     }
 }

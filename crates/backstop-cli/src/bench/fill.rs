@@ -24,7 +24,10 @@ pub(super) async fn fill(backstop: &Backstop, count: usize, bar: &ProgressBar) -
         backstop.push_jobs(batch).await?;
     }
     end(backstop, third, bar, &|_| Outcome::Done(Keep::Listed)).await?;
-    let dead = |run: &Leased| Outcome::Dead { reason: Reason::Rejected, history: run.history.clone() };
+    let dead = |run: &Leased| Outcome::Dead {
+        reason: Reason::Rejected,
+        history: run.history.clone(),
+    };
     end(backstop, count - 2 * third, bar, &dead).await
 }
 
@@ -41,11 +44,20 @@ async fn end(
         let mut ended = 0;
         while ended < pushed {
             let runs = claim(backstop).await?;
-            ensure!(!runs.is_empty(), "{ended} of {pushed} jobs could be claimed to be ended");
+            ensure!(
+                !runs.is_empty(),
+                "{ended} of {pushed} jobs could be claimed to be ended"
+            );
             ended += runs.len();
             bar.inc(runs.len() as u64);
-            let settle = |run: &Leased| Settlement { lease: run.lease.clone(), outcome: outcome(run) };
-            backstop.store().settle(runs.iter().map(settle).collect(), backstop.now()).await?;
+            let settle = |run: &Leased| Settlement {
+                lease: run.lease.clone(),
+                outcome: outcome(run),
+            };
+            backstop
+                .store()
+                .settle(runs.iter().map(settle).collect(), backstop.now())
+                .await?;
         }
     }
     Ok(())
@@ -54,7 +66,15 @@ async fn end(
 async fn claim(backstop: &Backstop) -> Result<Vec<Leased>> {
     let now = backstop.now();
     let number = LeaseNumber::draw(rand::random());
-    let wants = vec![Want { queue: QueueName::new(QUEUE)?, max: CLAIM_JOBS_MAX }];
-    let claim = Claim { number, worker: WorkerName::new("bench"), until: now.after(Span::minutes(1)), wants };
+    let wants = vec![Want {
+        queue: QueueName::new(QUEUE)?,
+        max: CLAIM_JOBS_MAX,
+    }];
+    let claim = Claim {
+        number,
+        worker: WorkerName::new("bench"),
+        until: now.after(Span::minutes(1)),
+        wants,
+    };
     Ok(backstop.store().claim(claim, now).await?.runs)
 }

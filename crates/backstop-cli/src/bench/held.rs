@@ -56,7 +56,13 @@ impl Held {
     }
 
     pub(super) fn text(&self, per_second: fn(Rate) -> String) -> String {
-        let row = |rates: &[Rate]| rates.iter().map(|rate| per_second(*rate)).collect::<Vec<_>>().join(", ");
+        let row = |rates: &[Rate]| {
+            rates
+                .iter()
+                .map(|rate| per_second(*rate))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         format!(
             "with a snapshot held open for {:.0} s, round by round\n\
              full cycle: {}; the last is {:.2} of the first, the worst {:.2}\n\
@@ -68,13 +74,20 @@ impl Held {
             self.worst_to_first,
             row(&self.single),
             self.single_worst_to_first,
-            if self.falls_short() { "falls short" } else { "as promised" },
+            if self.falls_short() {
+                "falls short"
+            } else {
+                "as promised"
+            },
         )
     }
 }
 
 fn worst_to_first(rates: &[Rate]) -> f64 {
-    rates.iter().map(|rate| rate.ratio_to(rates[0])).fold(f64::INFINITY, f64::min)
+    rates
+        .iter()
+        .map(|rate| rate.ratio_to(rates[0]))
+        .fold(f64::INFINITY, f64::min)
 }
 
 /// Measures with a snapshot held open in the database at `address`.
@@ -89,7 +102,9 @@ pub(super) async fn measure(
     let (began, lasting) = (Instant::now(), args.held_for());
     let (mut rounds, mut single) = (Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS));
     for round in 1..=ROUNDS {
-        bar.set_message(format!("draining with a snapshot held open, {round} of {ROUNDS}"));
+        bar.set_message(format!(
+            "draining with a snapshot held open, {round} of {ROUNDS}"
+        ));
         // A drain lasts half a second: the middle of several, or the server's own upkeep decides what a round says.
         let mut drains = Vec::with_capacity(args.repeat);
         for _ in 0..args.repeat {
@@ -97,12 +112,17 @@ pub(super) async fn measure(
             drains.push(measure::drain(backstop, pushed.count, args.handlers, Done::Kept).await?);
         }
         rounds.push(Rate::median(drains));
-        bar.set_message(format!("single jobs with a snapshot held open, {round} of {ROUNDS}"));
+        bar.set_message(format!(
+            "single jobs with a snapshot held open, {round} of {ROUNDS}"
+        ));
         let ends_at = began + lasting * round as u32 / ROUNDS as u32;
         single.push(measure::single(backstop, SINGLE_MIN, ends_at).await?);
     }
     let held = began.elapsed();
-    holder.batch_execute("COMMIT").await.context("the snapshot was not held to the end")?;
+    holder
+        .batch_execute("COMMIT")
+        .await
+        .context("the snapshot was not held to the end")?;
     Ok(Held::of(rounds, single, held))
 }
 
@@ -111,8 +131,12 @@ mod tests {
     use super::*;
 
     fn held(rounds: &[usize], single: &[usize]) -> Held {
-        let rates =
-            |counts: &[usize]| counts.iter().map(|count| Rate::of(*count, Duration::from_secs(1))).collect();
+        let rates = |counts: &[usize]| {
+            counts
+                .iter()
+                .map(|count| Rate::of(*count, Duration::from_secs(1)))
+                .collect()
+        };
         Held::of(rates(rounds), rates(single), Duration::from_secs(2))
     }
 

@@ -58,7 +58,12 @@ struct Beside {
 impl Beside {
     fn of(http: Vec<Rate>, library: Vec<Rate>, target: usize) -> Self {
         let (http, library) = (Rate::median(http), Rate::median(library));
-        Self { http, library, ratio: http.ratio_to(library), target }
+        Self {
+            http,
+            library,
+            ratio: http.ratio_to(library),
+            target,
+        }
     }
 
     /// Whether it is slower over HTTP than it is to be.
@@ -69,7 +74,8 @@ impl Beside {
 
 /// Measures both, by turns, on one file that is gone afterwards.
 pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Http> {
-    let folder = tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
+    let folder = tempfile::tempdir_in(".")
+        .context("a folder for the measurements could not be made here")?;
     let url = format!("sqlite:{}", folder.path().join("bench.db").display());
     let backstop = Backstop::open(&url).await?;
     let mut serving = serve(&App::new(backstop.clone(), config("")?, "")).await?;
@@ -98,7 +104,10 @@ pub(super) async fn measure(args: &BenchArgs, bar: &ProgressBar) -> Result<Http>
 
 /// What a configuration with this text says, on a port that is free.
 pub(super) fn config(text: &str) -> Result<Config> {
-    let written = Written { path: "backstop.toml", text };
+    let written = Written {
+        path: "backstop.toml",
+        text,
+    };
     let mut config = config::resolve(Some(written), Overrides::default(), Overrides::default())?;
     config.server.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     Ok(config)
@@ -170,13 +179,21 @@ struct Job<'a> {
 async fn work(address: SocketAddr, rounds: usize) -> Result<Rate> {
     let each = || async move {
         let mut client = Client::connect(address).await?;
-        let ask = format!(r#"{{"queues":["{QUEUE}"],"max":{BATCH},"worker":"bench","lease_ms":600000}}"#);
+        let ask =
+            format!(r#"{{"queues":["{QUEUE}"],"max":{BATCH},"worker":"bench","lease_ms":600000}}"#);
         for _ in 0..rounds {
             let answer = client.post("/v1/lease", &ask).await?;
             let leased: Leased<'_> = serde_json::from_str(&answer)?;
-            ensure!(leased.jobs.len() == BATCH, "{} jobs were handed out, not {BATCH}", leased.jobs.len());
+            ensure!(
+                leased.jobs.len() == BATCH,
+                "{} jobs were handed out, not {BATCH}",
+                leased.jobs.len()
+            );
             let answer = client.post("/v1/settle", &settled_body(&leased)).await?;
-            ensure!(answer.matches("\"applied\"").count() == BATCH, "not all ends were accepted: {answer}");
+            ensure!(
+                answer.matches("\"applied\"").count() == BATCH,
+                "not all ends were accepted: {answer}"
+            );
         }
         Ok(())
     };
@@ -188,7 +205,10 @@ fn settled_body(leased: &Leased<'_>) -> String {
     body.push_str(r#"{"settle":["#);
     for (at, Job { id, lease }) in leased.jobs.iter().enumerate() {
         let comma = if at > 0 { "," } else { "" };
-        let _ = write!(body, r#"{comma}{{"id":"{id}","lease":"{lease}","outcome":"done"}}"#);
+        let _ = write!(
+            body,
+            r#"{comma}{{"id":"{id}","lease":"{lease}","outcome":"done"}}"#
+        );
     }
     body.push_str("]}");
     body
@@ -221,16 +241,38 @@ pub(super) async fn library_work(backstop: &Backstop, rounds: usize) -> Result<R
         async move {
             for _ in 0..rounds {
                 let (number, now) = (LeaseNumber::draw(rand::random()), backstop.now());
-                let (worker, wants) =
-                    (WorkerName::new("bench"), vec![Want { queue: queue.clone(), max: BATCH }]);
-                let claim = Claim { number, worker, until: now.after(LEASE_MAX), wants };
+                let (worker, wants) = (
+                    WorkerName::new("bench"),
+                    vec![Want {
+                        queue: queue.clone(),
+                        max: BATCH,
+                    }],
+                );
+                let claim = Claim {
+                    number,
+                    worker,
+                    until: now.after(LEASE_MAX),
+                    wants,
+                };
                 let claimed = backstop.store().claim(claim, now).await?.runs;
-                ensure!(claimed.len() == BATCH, "{} jobs were claimed, not {BATCH}", claimed.len());
+                ensure!(
+                    claimed.len() == BATCH,
+                    "{} jobs were claimed, not {BATCH}",
+                    claimed.len()
+                );
                 let done = claimed.into_iter();
-                let done =
-                    done.map(|run| Settlement { lease: run.lease, outcome: Outcome::Done(Keep::Listed) });
-                let settled = backstop.store().settle(done.collect(), backstop.now()).await?;
-                ensure!(settled.iter().all(|one| *one == Settled::Applied), "an end was not accepted");
+                let done = done.map(|run| Settlement {
+                    lease: run.lease,
+                    outcome: Outcome::Done(Keep::Listed),
+                });
+                let settled = backstop
+                    .store()
+                    .settle(done.collect(), backstop.now())
+                    .await?;
+                ensure!(
+                    settled.iter().all(|one| *one == Settled::Applied),
+                    "an end was not accepted"
+                );
             }
             Ok(())
         }
@@ -240,16 +282,24 @@ pub(super) async fn library_work(backstop: &Backstop, rounds: usize) -> Result<R
 
 impl Http {
     pub(super) fn json(&self) -> Result<String> {
-        let report =
-            json!({ "store": "sqlite", "batch": BATCH, "connections": CONNECTIONS, "figures": self });
+        let report = json!({ "store": "sqlite", "batch": BATCH, "connections": CONNECTIONS, "figures": self });
         Ok(serde_json::to_string_pretty(&report)? + "\n")
     }
 
     pub(super) fn text(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED);
-        table.set_header(["sqlite", "over HTTP, a second", "by the library", "ratio", "target"]);
-        for (what, beside) in [("push", self.push), ("lease and settle", self.lease_and_settle)] {
+        table.set_header([
+            "sqlite",
+            "over HTTP, a second",
+            "by the library",
+            "ratio",
+            "target",
+        ]);
+        for (what, beside) in [
+            ("push", self.push),
+            ("lease and settle", self.lease_and_settle),
+        ] {
             table.add_row([
                 what.to_owned(),
                 beside.http.count_per_second().to_string(),
@@ -266,8 +316,15 @@ impl Http {
     }
 
     fn memory_text(&self) -> String {
-        let Memory { idle_mb, idle_mb_max, waiting, waiting_mb, waiting_mb_max } = self.memory;
-        let said = |mb: Option<f64>| mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.0} MB"));
+        let Memory {
+            idle_mb,
+            idle_mb_max,
+            waiting,
+            waiting_mb,
+            waiting_mb_max,
+        } = self.memory;
+        let said =
+            |mb: Option<f64>| mb.map_or_else(|| "unknown".to_owned(), |mb| format!("{mb:.0} MB"));
         format!(
             "Memory of a server: {} idle (at most {idle_mb_max:.0} MB), {} with {} waiting jobs (at most {waiting_mb_max:.0} MB).\n",
             said(idle_mb),
@@ -298,7 +355,11 @@ mod tests {
             lease_and_settle: of(worked, WORK_TARGET),
             memory: Memory::of(Some(idle_mb), 1, None),
         };
-        assert_eq!(figures.falls_short(), falls_short, "{pushed} {worked} {idle_mb}");
+        assert_eq!(
+            figures.falls_short(),
+            falls_short,
+            "{pushed} {worked} {idle_mb}"
+        );
     }
 
     #[test]

@@ -22,7 +22,12 @@ pub(super) fn payload(n: usize) -> Vec<u8> {
 
 pub(super) fn job(backstop: &Backstop, queue: &str, n: usize) -> Result<NewJob> {
     let (queue, kind) = (QueueName::new(queue)?, Kind::new("noop")?);
-    Ok(NewJob::new(backstop.new_id(), queue, kind, Payload::json(payload(n))?))
+    Ok(NewJob::new(
+        backstop.new_id(),
+        queue,
+        kind,
+        Payload::json(payload(n))?,
+    ))
 }
 
 pub(super) fn jobs(backstop: &Backstop, queue: &str, count: usize) -> Result<Vec<NewJob>> {
@@ -31,8 +36,9 @@ pub(super) fn jobs(backstop: &Backstop, queue: &str, count: usize) -> Result<Vec
 
 /// Pushes in batches.
 pub(super) async fn bulk(backstop: &Backstop, count: usize, done: Done) -> Result<Rate> {
-    let batches: Vec<Vec<NewJob>> =
-        (0..count.div_ceil(BATCH)).map(|_| jobs(backstop, done.queue(), BATCH)).collect::<Result<_>>()?;
+    let batches: Vec<Vec<NewJob>> = (0..count.div_ceil(BATCH))
+        .map(|_| jobs(backstop, done.queue(), BATCH))
+        .collect::<Result<_>>()?;
     let pushed = batches.len() * BATCH;
     let started = Instant::now();
     // Two batches are under way at a time: one is prepared while the other is written.
@@ -51,7 +57,10 @@ pub(super) async fn bulk(backstop: &Backstop, count: usize, done: Done) -> Resul
 }
 
 fn check_inserted(answers: &[Enqueued]) -> Result<()> {
-    ensure!(answers.iter().all(|answer| *answer == Enqueued::Inserted), "a new job was not taken in");
+    ensure!(
+        answers.iter().all(|answer| *answer == Enqueued::Inserted),
+        "a new job was not taken in"
+    );
     Ok(())
 }
 
@@ -99,12 +108,27 @@ fn served(done: Done) -> QueueSettings {
         Done::Kept => u64::MAX,
         Done::Gone => 0,
     };
-    QueueSettings { shelf: Shelf { done_max, ..Shelf::default() }, ..QueueSettings::default() }
+    QueueSettings {
+        shelf: Shelf {
+            done_max,
+            ..Shelf::default()
+        },
+        ..QueueSettings::default()
+    }
 }
 
 /// Runs `count` ready jobs that do nothing: claim, run, done, each end accepted by the store.
-pub(super) async fn drain(backstop: &Backstop, count: usize, handlers: usize, done: Done) -> Result<Rate> {
-    let settings = QueueSettings { concurrency: handlers, prefetch: Some(1_000), ..served(done) };
+pub(super) async fn drain(
+    backstop: &Backstop,
+    count: usize,
+    handlers: usize,
+    done: Done,
+) -> Result<Rate> {
+    let settings = QueueSettings {
+        concurrency: handlers,
+        prefetch: Some(1_000),
+        ..served(done)
+    };
     let started = Instant::now();
     let worker = backstop
         .worker()
@@ -143,12 +167,23 @@ pub(super) async fn single(backstop: &Backstop, at_least: usize, until: Instant)
             Ok(())
         }
     };
-    let worker = backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, served(Done::Kept)).start()?;
+    let worker = backstop
+        .worker()
+        .handle_raw(QUEUE, handler)
+        .queue(QUEUE, served(Done::Kept))
+        .start()?;
     let (started, mut count) = (Instant::now(), 0);
     while count < at_least || Instant::now() < until {
-        check_inserted(&backstop.push_jobs(vec![job(backstop, QUEUE, count)?]).await?)?;
+        check_inserted(
+            &backstop
+                .push_jobs(vec![job(backstop, QUEUE, count)?])
+                .await?,
+        )?;
         ensure!(
-            matches!(tokio::time::timeout(Duration::from_secs(10), ran_out.recv()).await, Ok(Some(()))),
+            matches!(
+                tokio::time::timeout(Duration::from_secs(10), ran_out.recv()).await,
+                Ok(Some(()))
+            ),
             "a single job did not run within 10 s"
         );
         count += 1;
@@ -173,7 +208,11 @@ pub(super) async fn pickup(backstop: &Backstop, samples: usize) -> Result<Vec<Du
             Ok(())
         }
     };
-    let worker = backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, served(Done::Kept)).start()?;
+    let worker = backstop
+        .worker()
+        .handle_raw(QUEUE, handler)
+        .queue(QUEUE, served(Done::Kept))
+        .start()?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut times = Vec::with_capacity(samples);
     for n in 0..samples {

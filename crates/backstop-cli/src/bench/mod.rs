@@ -96,12 +96,21 @@ impl Subject {
 impl BenchArgs {
     /// How many jobs are measured with.
     fn jobs(&self) -> usize {
-        self.jobs.unwrap_or(if self.subject == Subject::Pages { 5_000_000 } else { 200_000 })
+        self.jobs.unwrap_or(if self.subject == Subject::Pages {
+            5_000_000
+        } else {
+            200_000
+        })
     }
 
     /// How long a snapshot is held; nothing: as long as the work of its rounds takes.
     fn held_for(&self) -> Duration {
-        Duration::from_micros(self.held_for.map_or(0, Span::as_micros).max(0).unsigned_abs())
+        Duration::from_micros(
+            self.held_for
+                .map_or(0, Span::as_micros)
+                .max(0)
+                .unsigned_abs(),
+        )
     }
 
     fn sized(&self) -> Self {
@@ -116,7 +125,10 @@ impl BenchArgs {
             };
             Self { repeat: 1, ..small }
         } else {
-            Self { repeat: self.repeat.max(1), ..self.clone() }
+            Self {
+                repeat: self.repeat.max(1),
+                ..self.clone()
+            }
         }
     }
 }
@@ -131,7 +143,10 @@ pub struct Measured {
 
 impl From<String> for Measured {
     fn from(report: String) -> Self {
-        Self { report, falls_short: false }
+        Self {
+            report,
+            falls_short: false,
+        }
     }
 }
 
@@ -159,12 +174,24 @@ async fn measure(
     Ok(match args.subject {
         Subject::Tables => {
             let figures = tables::measure(args, bar).await?;
-            if json { figures.json()? } else { figures.text() }.into()
+            if json {
+                figures.json()?
+            } else {
+                figures.text()
+            }
+            .into()
         }
         Subject::Http => {
             let figures = http::measure(args, bar).await?;
-            let report = if json { figures.json()? } else { figures.text() };
-            Measured { report, falls_short: !args.quick && figures.falls_short() }
+            let report = if json {
+                figures.json()?
+            } else {
+                figures.text()
+            };
+            Measured {
+                report,
+                falls_short: !args.quick && figures.falls_short(),
+            }
         }
         Subject::Jobs | Subject::Streams | Subject::Pages => {
             measure_store(args, named, durability, json, bar).await?
@@ -185,22 +212,40 @@ async fn measure_store(
         Subject::Streams => {
             let store = place.kind().word();
             let figures = streams::measure(&backstop, args, bar).await;
-            let report =
-                figures.and_then(|figures| if json { figures.json(store) } else { Ok(figures.text(store)) });
+            let report = figures.and_then(|figures| {
+                if json {
+                    figures.json(store)
+                } else {
+                    Ok(figures.text(store))
+                }
+            });
             report.map(Measured::from)
         }
         Subject::Pages => {
-            pages::measure(&place, &backstop, durability, args, bar).await.and_then(|figures| {
-                // A few seconds show that it runs, and nothing else.
-                let falls_short = !args.quick && figures.falls_short();
-                Ok(Measured { report: if json { figures.json()? } else { figures.text() }, falls_short })
-            })
+            pages::measure(&place, &backstop, durability, args, bar)
+                .await
+                .and_then(|figures| {
+                    // A few seconds show that it runs, and nothing else.
+                    let falls_short = !args.quick && figures.falls_short();
+                    Ok(Measured {
+                        report: if json {
+                            figures.json()?
+                        } else {
+                            figures.text()
+                        },
+                        falls_short,
+                    })
+                })
         }
         Subject::Jobs | Subject::Http | Subject::Tables => {
             let report = measure_all(&place, &backstop, durability, args, bar).await;
             report.and_then(|report| {
-                let falls_short = !args.quick && report.held.as_ref().is_some_and(held::Held::falls_short);
-                Ok(Measured { report: if json { report.json()? } else { report.text() }, falls_short })
+                let falls_short =
+                    !args.quick && report.held.as_ref().is_some_and(held::Held::falls_short);
+                Ok(Measured {
+                    report: if json { report.json()? } else { report.text() },
+                    falls_short,
+                })
             })
         }
     };
@@ -220,7 +265,9 @@ async fn measure_all<'a>(
 ) -> Result<Report<'a>> {
     let promise = backstop.store().examine().await?.promise;
     bar.set_message("raw limit of the store, without backstop");
-    let raw = raw::measure(place, durability, args).await.context("the raw limit could not be measured")?;
+    let raw = raw::measure(place, durability, args)
+        .await
+        .context("the raw limit could not be measured")?;
     let mut rounds = vec![round::measure(place, backstop, args, 0, bar).await?];
     let held = if args.held_snapshot || args.held_for.is_some() {
         Some(held::measure(backstop, place.named(), args, bar).await?)
@@ -232,7 +279,15 @@ async fn measure_all<'a>(
         fill::fill(backstop, args.present, bar).await?;
         rounds.push(round::measure(place, backstop, args, args.present, bar).await?);
     }
-    Ok(Report { kind: place.kind(), durability, promise, args, raw, rounds, held })
+    Ok(Report {
+        kind: place.kind(),
+        durability,
+        promise,
+        args,
+        raw,
+        rounds,
+        held,
+    })
 }
 
 fn spinner() -> ProgressBar {

@@ -104,13 +104,23 @@ pub(super) async fn measure(
     let claims = claims(&backstop, serving.address(), &timed, args, bar).await?;
     serving.stop();
     serving.ended().await;
-    Ok(Pages { store: place.kind(), jobs: args.jobs(), dead: args.dead, fill_seconds, timed, claims })
+    Ok(Pages {
+        store: place.kind(),
+        jobs: args.jobs(),
+        dead: args.dead,
+        fill_seconds,
+        timed,
+        claims,
+    })
 }
 
 /// What every worker does within seconds of so many changes: PostgreSQL adds its counts up there.
 async fn keep_house(backstop: &Backstop) -> Result<()> {
     for _ in 0..ROUNDS_OF_THE_HOUSE {
-        backstop.store().promote(PROMOTE_MAX, backstop.now()).await?;
+        backstop
+            .store()
+            .promote(PROMOTE_MAX, backstop.now())
+            .await?;
     }
     Ok(())
 }
@@ -130,10 +140,14 @@ async fn time_all(ground: &Ground, server: SocketAddr, bar: &ProgressBar) -> Res
 }
 
 async fn time(client: &mut Client, address: &Address, timed: &mut Vec<Timed>) -> Result<String> {
-    let (mut first, mut again, mut body) = (Duration::ZERO, Vec::with_capacity(AGAIN), String::new());
+    let (mut first, mut again, mut body) =
+        (Duration::ZERO, Vec::with_capacity(AGAIN), String::new());
     for nth in 0..=AGAIN {
         let asked = Instant::now();
-        body = client.get(address.as_str()).await.with_context(|| format!("asking for {address}"))?;
+        body = client
+            .get(address.as_str())
+            .await
+            .with_context(|| format!("asking for {address}"))?;
         match nth {
             0 => first = asked.elapsed(),
             _ => again.push(asked.elapsed()),
@@ -160,10 +174,14 @@ async fn claims(
     bar: &ProgressBar,
 ) -> Result<Claims> {
     let rounds = rounds(CYCLE_JOBS.min(args.jobs()));
-    let pages: Vec<&Timed> = timed.iter().filter(|page| !page.address.starts_with("/v1/")).collect();
+    let pages: Vec<&Timed> = timed
+        .iter()
+        .filter(|page| !page.address.starts_with("/v1/"))
+        .collect();
     let mut slowest = pages.clone();
     slowest.sort_by(|a, b| b.median_ms.total_cmp(&a.median_ms));
-    let addresses = |pages: Vec<&Timed>| pages.into_iter().map(|page| page.address.clone()).collect();
+    let addresses =
+        |pages: Vec<&Timed>| pages.into_iter().map(|page| page.address.clone()).collect();
     let mut alone = Vec::new();
     let mut open = Looking::new(server, addresses(slowest), LIVE_EVERY);
     let mut reloading = Looking::new(server, addresses(pages), RELOAD_EVERY);
@@ -189,7 +207,11 @@ async fn claims(
         }
     }
     let alone = Rate::median(alone);
-    Ok(Claims { alone, open: open.come_to(alone), reloading: reloading.come_to(alone) })
+    Ok(Claims {
+        alone,
+        open: open.come_to(alone),
+        reloading: reloading.come_to(alone),
+    })
 }
 
 /// Somebody who looks, one page after the other.
@@ -203,15 +225,27 @@ struct Looking {
 
 impl Looking {
     fn new(server: SocketAddr, pages: Vec<String>, every: Duration) -> Self {
-        Self { server, pages, every, rates: Vec::new(), shown: 0 }
+        Self {
+            server,
+            pages,
+            every,
+            rates: Vec::new(),
+            shown: 0,
+        }
     }
 
     /// Claims and ends jobs meanwhile.
     async fn beside(&mut self, backstop: &Backstop, rounds: usize) -> Result<()> {
         let stop = CancellationToken::new();
-        let looking =
-            tokio::spawn(look(self.server, self.pages.clone(), self.shown, self.every, stop.clone()));
-        self.rates.push(work_and_keep_house(backstop, rounds).await?);
+        let looking = tokio::spawn(look(
+            self.server,
+            self.pages.clone(),
+            self.shown,
+            self.every,
+            stop.clone(),
+        ));
+        self.rates
+            .push(work_and_keep_house(backstop, rounds).await?);
         stop.cancel();
         self.shown += looking.await??;
         Ok(())
@@ -219,7 +253,11 @@ impl Looking {
 
     fn come_to(self, alone: Rate) -> Beside {
         let rate = Rate::median(self.rates);
-        Beside { rate, ratio: rate.ratio_to(alone), shown: self.shown }
+        Beside {
+            rate,
+            ratio: rate.ratio_to(alone),
+            shown: self.shown,
+        }
     }
 }
 
@@ -292,8 +330,13 @@ impl Pages {
             ]);
         }
         let over = self.timed.iter().filter(|page| page.is_over).count();
-        let Claims { alone, open, reloading } = &self.claims;
-        let beside = |beside: &Beside| format!("{} ({:.3})", beside.rate.count_per_second(), beside.ratio);
+        let Claims {
+            alone,
+            open,
+            reloading,
+        } = &self.claims;
+        let beside =
+            |beside: &Beside| format!("{} ({:.3})", beside.rate.count_per_second(), beside.ratio);
         format!(
             "{table}\n{} with {} jobs and {} dead letters, filled in within {:.0} s. {over} of {} addresses take over {} ms.\n\
              Claims and ends: {} a second alone; {} beside a page that is open, each second another of the slowest ({} were shown), and at least {SHARE_MIN} is promised; \

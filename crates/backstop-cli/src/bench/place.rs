@@ -38,22 +38,39 @@ impl Place {
     /// At `named`, or on the disk of the current folder.
     pub(super) fn choose(named: Option<&Address>) -> Result<Self> {
         let beside = named.and_then(Address::sqlite_file).and_then(Path::parent);
-        let beside = beside.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let beside = beside
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let folder = tempfile::tempdir_in(beside).with_context(|| {
-            format!("no folder for the measurements could be made in {}", beside.display())
+            format!(
+                "no folder for the measurements could be made in {}",
+                beside.display()
+            )
         })?;
         // No other run that goes on now has this name, and none has a name that begins with it.
         let name = format!("backstop_bench_{:010}", std::process::id());
-        let own = Address::new(format!("sqlite:{}", folder.path().join("bench.db").display()));
+        let own = Address::new(format!(
+            "sqlite:{}",
+            folder.path().join("bench.db").display()
+        ));
         let named = named.cloned().unwrap_or_else(|| own.clone());
-        let kind = named.kind().ok_or_else(|| OpenError::UnknownStore(named.clone()))?;
+        let kind = named
+            .kind()
+            .ok_or_else(|| OpenError::UnknownStore(named.clone()))?;
         let (measured, leaves) = match kind {
             StoreKind::Memory => (named.clone(), Leaves::Nothing),
             StoreKind::Sqlite => (own, Leaves::Nothing),
             StoreKind::Postgres => (named.with_parameter("schema", &name), Leaves::Schemas),
             StoreKind::Redis => (named.with_parameter("prefix", &name), Leaves::Keys),
         };
-        Ok(Self { kind, named, measured, folder, name, leaves })
+        Ok(Self {
+            kind,
+            named,
+            measured,
+            folder,
+            name,
+            leaves,
+        })
     }
 
     /// The kind of store that is measured.
@@ -120,9 +137,19 @@ async fn written() -> Result<()> {
 /// Removes all jobs.
 async fn clear(backstop: &Backstop) -> Result<()> {
     let (selection, action) = (Selection::All, Action::Delete);
-    let mut amendment = Amendment { selection, action, only: None, cursor: None, max: AMEND_MAX };
+    let mut amendment = Amendment {
+        selection,
+        action,
+        only: None,
+        cursor: None,
+        max: AMEND_MAX,
+    };
     loop {
-        amendment.cursor = backstop.store().amend(amendment.clone(), backstop.now()).await?.next;
+        amendment.cursor = backstop
+            .store()
+            .amend(amendment.clone(), backstop.now())
+            .await?
+            .next;
         if amendment.cursor.is_none() {
             return Ok(());
         }

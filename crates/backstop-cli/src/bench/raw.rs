@@ -33,7 +33,11 @@ pub(super) struct Raw {
 }
 
 /// Measures as often as asked for; `None` where there is nothing under backstop to compare with.
-pub(super) async fn measure(place: &Place, durability: Durability, args: &BenchArgs) -> Result<Option<Raw>> {
+pub(super) async fn measure(
+    place: &Place,
+    durability: Durability,
+    args: &BenchArgs,
+) -> Result<Option<Raw>> {
     let mut repetitions = Vec::with_capacity(args.repeat);
     for repetition in 0..args.repeat {
         repetitions.push(match place.kind() {
@@ -77,5 +81,8 @@ fn number(n: usize) -> i64 {
 fn id(n: usize) -> JobId {
     let mut random = [0; 10];
     random[2..].copy_from_slice(&(n as u64).to_be_bytes());
-    JobId::at(Time::from_millis(1_700_000_000_000 + number(n) / 100), random)
+    JobId::at(
+        Time::from_millis(1_700_000_000_000 + number(n) / 100),
+        random,
+    )
 }

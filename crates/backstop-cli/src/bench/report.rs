@@ -34,8 +34,11 @@ impl Report<'_> {
                 "commit_ms": raw.commit.as_secs_f64() * 1_000.0,
             })
         });
-        let rounds: Vec<Value> =
-            self.rounds.iter().map(|round| self.round_json(round)).collect::<Result<_>>()?;
+        let rounds: Vec<Value> = self
+            .rounds
+            .iter()
+            .map(|round| self.round_json(round))
+            .collect::<Result<_>>()?;
         let report = json!({
             "store": self.kind.word(), "durability": self.durability_word(), "promise": self.promise,
             "jobs": self.args.jobs(), "callers": self.args.callers, "handlers": self.args.handlers,
@@ -57,7 +60,11 @@ impl Report<'_> {
                 "drain_to_engine_shape": raw.engine.map(|engine| round.drain.ratio_to(engine)),
             });
         }
-        if let Some(first) = self.rounds.first().filter(|first| first.present != round.present) {
+        if let Some(first) = self
+            .rounds
+            .first()
+            .filter(|first| first.present != round.present)
+        {
             value["drain_ratio_to_empty"] = json!(round.drain.ratio_to(first.drain));
         }
         Ok(value)
@@ -76,39 +83,92 @@ impl Report<'_> {
         }
         table.set_header(header);
         let (callers, handlers) = (self.args.callers, self.args.handlers);
-        self.row(&mut table, "push, 1 caller", |_| None, |round| round.enqueue_single);
+        self.row(
+            &mut table,
+            "push, 1 caller",
+            |_| None,
+            |round| round.enqueue_single,
+        );
         let label = format!("push, {callers} callers, each acknowledged");
-        self.row(&mut table, &label, |raw| Some(raw.callers), |round| round.enqueue_callers);
+        self.row(
+            &mut table,
+            &label,
+            |raw| Some(raw.callers),
+            |round| round.enqueue_callers,
+        );
         if self.raw.is_some_and(|raw| raw.lone.is_some()) {
             let label = "same, raw on one connection";
-            self.row(&mut table, label, |raw| raw.lone, |round| round.enqueue_callers);
+            self.row(
+                &mut table,
+                label,
+                |raw| raw.lone,
+                |round| round.enqueue_callers,
+            );
         }
         if self.raw.is_some_and(|raw| raw.grouped.is_some()) {
             let label = format!("same, raw in inserts of {callers} and nobody waiting");
-            self.row(&mut table, &label, |raw| raw.grouped, |round| round.enqueue_callers);
+            self.row(
+                &mut table,
+                &label,
+                |raw| raw.grouped,
+                |round| round.enqueue_callers,
+            );
         }
-        self.row(&mut table, "push in batches of 1,000", |raw| Some(raw.bulk), |round| round.enqueue_bulk);
+        self.row(
+            &mut table,
+            "push in batches of 1,000",
+            |raw| Some(raw.bulk),
+            |round| round.enqueue_bulk,
+        );
         let label = format!("full cycle, {handlers} handlers");
-        self.row(&mut table, &label, |raw| Some(raw.cycle), |round| round.drain);
+        self.row(
+            &mut table,
+            &label,
+            |raw| Some(raw.cycle),
+            |round| round.drain,
+        );
         let label = "same, done jobs not kept, as in the raw loop";
-        self.row(&mut table, label, |raw| Some(raw.cycle), |round| round.drain_gone);
+        self.row(
+            &mut table,
+            label,
+            |raw| Some(raw.cycle),
+            |round| round.drain_gone,
+        );
         if self.raw.is_some_and(|raw| raw.engine.is_some()) {
             let label = "same, raw in the shape of an engine";
             self.row(&mut table, label, |raw| raw.engine, |round| round.drain);
         }
-        let heading =
-            format!("{}, durability {}: {}", self.kind.name(), self.durability_word(), self.promise);
-        format!("{heading}\n{table}\n{}{}{}", self.connections_text(), self.pickup_text(), self.held_text())
+        let heading = format!(
+            "{}, durability {}: {}",
+            self.kind.name(),
+            self.durability_word(),
+            self.promise
+        );
+        format!(
+            "{heading}\n{table}\n{}{}{}",
+            self.connections_text(),
+            self.pickup_text(),
+            self.held_text()
+        )
     }
 
-    fn row(&self, table: &mut Table, label: &str, raw: fn(&Raw) -> Option<Rate>, ours: fn(&Round) -> Rate) {
+    fn row(
+        &self,
+        table: &mut Table,
+        label: &str,
+        raw: fn(&Raw) -> Option<Rate>,
+        ours: fn(&Round) -> Rate,
+    ) {
         let limit = self.raw.as_ref().and_then(raw);
-        let mut cells = vec![Cell::new(label), right(&limit.map_or("–".to_owned(), per_second))];
+        let mut cells = vec![
+            Cell::new(label),
+            right(&limit.map_or("–".to_owned(), per_second)),
+        ];
         for round in &self.rounds {
             cells.push(right(&per_second(ours(round))));
-            cells.push(right(
-                &limit.map_or("–".to_owned(), |limit| format!("{:.2}", ours(round).ratio_to(limit))),
-            ));
+            cells.push(right(&limit.map_or("–".to_owned(), |limit| {
+                format!("{:.2}", ours(round).ratio_to(limit))
+            })));
         }
         table.add_row(cells);
     }
@@ -147,7 +207,9 @@ impl Report<'_> {
     }
 
     fn held_text(&self) -> String {
-        self.held.as_ref().map_or_else(String::new, |held| held.text(per_second))
+        self.held
+            .as_ref()
+            .map_or_else(String::new, |held| held.text(per_second))
     }
 
     const fn durability_word(&self) -> &'static str {

@@ -42,10 +42,16 @@ pub(super) async fn measure(
     present: usize,
     bar: &ProgressBar,
 ) -> Result<Round> {
-    let beside = if present > 0 { format!(", {present} other jobs present") } else { String::new() };
+    let beside = if present > 0 {
+        format!(", {present} other jobs present")
+    } else {
+        String::new()
+    };
     let mut repetitions = Vec::with_capacity(args.repeat);
     for repetition in 1..=args.repeat {
-        let say = |what: &str| bar.set_message(format!("{what}{beside}, {repetition} of {}", args.repeat));
+        let say = |what: &str| {
+            bar.set_message(format!("{what}{beside}, {repetition} of {}", args.repeat))
+        };
         repetitions.push(repeat(place, backstop, args, &say).await?);
     }
     let rate = |of: fn(&Repetition) -> Rate| Rate::median(repetitions.iter().map(of));
@@ -56,7 +62,12 @@ pub(super) async fn measure(
         enqueue_bulk: rate(|one| one.enqueue_bulk),
         drain: rate(|one| one.drain),
         drain_gone: rate(|one| one.drain_gone),
-        pickup: Latency::of(repetitions.into_iter().flat_map(|one| one.pickups).collect()),
+        pickup: Latency::of(
+            repetitions
+                .into_iter()
+                .flat_map(|one| one.pickups)
+                .collect(),
+        ),
     })
 }
 
@@ -84,8 +95,17 @@ async fn repeat(
     say("draining");
     let drain = measure::drain(backstop, enqueue_bulk.count, args.handlers, Done::Kept).await?;
     say("draining, done jobs not kept");
-    let pushed = measure::bulk(backstop, args.jobs(), Done::Gone).await?.count;
+    let pushed = measure::bulk(backstop, args.jobs(), Done::Gone)
+        .await?
+        .count;
     place.calm().await?;
     let drain_gone = measure::drain(backstop, pushed, args.handlers, Done::Gone).await?;
-    Ok(Repetition { enqueue_single, enqueue_callers, enqueue_bulk, drain, drain_gone, pickups })
+    Ok(Repetition {
+        enqueue_single,
+        enqueue_callers,
+        enqueue_bulk,
+        drain,
+        drain_gone,
+        pickups,
+    })
 }

@@ -32,7 +32,11 @@ pub(super) struct Streams {
 }
 
 /// Measures jobs and records in one run.
-pub(super) async fn measure(backstop: &Backstop, args: &BenchArgs, bar: &ProgressBar) -> Result<Streams> {
+pub(super) async fn measure(
+    backstop: &Backstop,
+    args: &BenchArgs,
+    bar: &ProgressBar,
+) -> Result<Streams> {
     let mut repetitions = Vec::with_capacity(args.repeat);
     for repetition in 1..=args.repeat {
         let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
@@ -40,16 +44,33 @@ pub(super) async fn measure(backstop: &Backstop, args: &BenchArgs, bar: &Progres
         let pushed = measure::bulk(backstop, args.jobs(), Done::Kept).await?;
         let drain = measure::drain(backstop, pushed.count, args.handlers, Done::Kept).await?;
         say("records in order, 1,000 keys");
-        let in_order =
-            run(backstop, &format!("in-order-{repetition}"), FEW_KEYS, args.jobs(), Order::Kept).await?;
+        let in_order = run(
+            backstop,
+            &format!("in-order-{repetition}"),
+            FEW_KEYS,
+            args.jobs(),
+            Order::Kept,
+        )
+        .await?;
         say("records, 10 % out of order, 1,000 keys");
         let name = format!("out-of-order-{repetition}");
         let out_of_order = run(backstop, &name, FEW_KEYS, args.jobs(), Order::Broken).await?;
         say("records in order, 100,000 keys");
         let many = if args.quick { FEW_KEYS * 5 } else { MANY_KEYS };
-        let many_keys =
-            run(backstop, &format!("many-keys-{repetition}"), many, args.jobs(), Order::Kept).await?;
-        repetitions.push(Streams { drain, in_order, out_of_order, many_keys });
+        let many_keys = run(
+            backstop,
+            &format!("many-keys-{repetition}"),
+            many,
+            args.jobs(),
+            Order::Kept,
+        )
+        .await?;
+        repetitions.push(Streams {
+            drain,
+            in_order,
+            out_of_order,
+            many_keys,
+        });
     }
     let rate = |of: fn(&Streams) -> Rate| Rate::median(repetitions.iter().map(of));
     Ok(Streams {
@@ -69,19 +90,33 @@ enum Order {
 }
 
 /// Brings `count` records of `keys` keys, handled by a handler that does nothing.
-async fn run(backstop: &Backstop, name: &str, keys: usize, count: usize, order: Order) -> Result<Rate> {
+async fn run(
+    backstop: &Backstop,
+    name: &str,
+    keys: usize,
+    count: usize,
+    order: Order,
+) -> Result<Rate> {
     let stream = backstop.stream(name)?;
-    let settings = StreamSettings { concurrency: BATCH * LANES, ..StreamSettings::default() };
+    let settings = StreamSettings {
+        concurrency: BATCH * LANES,
+        ..StreamSettings::default()
+    };
     let running = stream.serve(settings, |_: Event| async { Ok::<(), Fail>(()) })?;
-    let names: Vec<StreamKey> =
-        (0..keys).map(|n| StreamKey::new(&format!("key-{n:06}"))).collect::<Result<_, _>>()?;
+    let names: Vec<StreamKey> = (0..keys)
+        .map(|n| StreamKey::new(&format!("key-{n:06}")))
+        .collect::<Result<_, _>>()?;
     let lanes: Vec<&[StreamKey]> = names.chunks(keys.div_ceil(LANES)).collect();
     // Every key has its baseline before the clock starts.
-    let first = lanes.iter().map(|lane| bring(&running, lane, 0, 1, Order::Kept));
+    let first = lanes
+        .iter()
+        .map(|lane| bring(&running, lane, 0, 1, Order::Kept));
     futures_util::future::try_join_all(first).await?;
     let rounds = count.div_ceil(keys).max(1);
     let started = Instant::now();
-    let all = lanes.iter().map(|lane| bring(&running, lane, 1, rounds, order));
+    let all = lanes
+        .iter()
+        .map(|lane| bring(&running, lane, 1, rounds, order));
     futures_util::future::try_join_all(all).await?;
     let rate = Rate::of(rounds * keys, started.elapsed());
     let status = stream.status().await?;
@@ -109,7 +144,9 @@ async fn bring(
             });
             let became = running.handle(records.collect::<Result<_>>()?).await?;
             ensure!(
-                became.iter().all(|became| matches!(became, Became::Handled | Became::Held)),
+                became
+                    .iter()
+                    .all(|became| matches!(became, Became::Handled | Became::Held)),
                 "a record was neither handled nor held"
             );
         }
@@ -121,13 +158,23 @@ async fn bring(
 fn position(round: usize, first: usize, rounds: usize, swapped: bool) -> usize {
     let nth = round - first;
     let partner = nth ^ 1;
-    if swapped && partner < rounds { first + partner } else { round }
+    if swapped && partner < rounds {
+        first + partner
+    } else {
+        round
+    }
 }
 
 /// A record of a hundred bytes.
 pub(super) fn record(key: &StreamKey, position: usize) -> Result<Record> {
     let payload = Payload::stored(measure::payload(position));
-    Ok(Record { key: key.clone(), position: i64::try_from(position)?, step: 1, tenant: None, payload })
+    Ok(Record {
+        key: key.clone(),
+        position: i64::try_from(position)?,
+        step: 1,
+        tenant: None,
+        payload,
+    })
 }
 
 impl Streams {
@@ -146,14 +193,27 @@ impl Streams {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED);
         table.set_header([store, "a second", "beside"]);
-        let share = |rate: Rate, other: Rate, of: &str| format!("{:.2} of {of}", rate.ratio_to(other));
+        let share =
+            |rate: Rate, other: Rate, of: &str| format!("{:.2} of {of}", rate.ratio_to(other));
         let mut row = |what: &str, rate: Rate, beside: String| {
             table.add_row([what.to_owned(), rate.count_per_second().to_string(), beside]);
         };
         row("jobs, full cycle", self.drain, String::new());
-        row("records in order, 1,000 keys", self.in_order, share(self.in_order, self.drain, "the jobs"));
-        row("10 % out of order", self.out_of_order, share(self.out_of_order, self.in_order, "in order"));
-        row("in order, 100,000 keys", self.many_keys, share(self.many_keys, self.in_order, "1,000 keys"));
+        row(
+            "records in order, 1,000 keys",
+            self.in_order,
+            share(self.in_order, self.drain, "the jobs"),
+        );
+        row(
+            "10 % out of order",
+            self.out_of_order,
+            share(self.out_of_order, self.in_order, "in order"),
+        );
+        row(
+            "in order, 100,000 keys",
+            self.many_keys,
+            share(self.many_keys, self.in_order, "1,000 keys"),
+        );
         format!(
             "{table}\nBatches of {BATCH}, {LANES} at a time; a handler that does nothing; every record written when it is answered.\n"
         )
@@ -167,7 +227,9 @@ mod tests {
     #[test]
     fn swapped_records_come_in_reverse_and_none_is_left_out() {
         let all = |rounds: usize| -> Vec<usize> {
-            (1..=rounds).map(|round| position(round, 1, rounds, true)).collect()
+            (1..=rounds)
+                .map(|round| position(round, 1, rounds, true))
+                .collect()
         };
         assert_eq!(all(4), [2, 1, 4, 3]);
         assert_eq!(all(5), [2, 1, 4, 3, 5]);

@@ -89,7 +89,11 @@ async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Resu
     let began = Instant::now();
     ground
         .fill(rows, DUE, |done| {
-            bar.set_message(format!("filling in {} of {} rows", grouped(done), grouped(rows)));
+            bar.set_message(format!(
+                "filling in {} of {} rows",
+                grouped(done),
+                grouped(rows)
+            ));
         })
         .await?;
     let fill = Rate::of(rows, began.elapsed());
@@ -117,17 +121,34 @@ async fn measure_on(ground: &mut Ground, rows: usize, bar: &ProgressBar) -> Resu
     let with = [by_failures.looks().await?, by_age.looks().await?];
     let [by_failures, by_age] = [0, 1].map(|at| Looks::new(without[at], with[at]));
     let (database, due) = (checked.database, DUE);
-    Ok(Tables { database, rows, due, fill, survey_seconds, by_failures, by_age, indexes_seconds, indexes })
+    Ok(Tables {
+        database,
+        rows,
+        due,
+        fill,
+        survey_seconds,
+        by_failures,
+        by_age,
+        indexes_seconds,
+        indexes,
+    })
 }
 
 /// Fibonacci at noon; and by age five minutes later, when the youngest rows are due and no others.
 async fn strategies(backstop: &Backstop, ground: &Ground) -> Result<[Strategy; 2]> {
-    let table = |name| anyhow::Ok(Table::new(name, ground.url(), ground.table())?.max_records(DUE)?);
+    let table =
+        |name| anyhow::Ok(Table::new(name, ground.url(), ground.table())?.max_records(DUE)?);
     let noon = Time::from_millis(NOON_S * 1_000);
-    let by_failures = Strategy { adopted: backstop.adopted(&table("bench")?), at: noon };
+    let by_failures = Strategy {
+        adopted: backstop.adopted(&table("bench")?),
+        at: noon,
+    };
     let policy = RetryPolicy::from_json(br#"{"kind":"progressive"}"#)?;
     let table = table("bench_by_age")?.strategy(&policy, None)?;
-    let by_age = Strategy { adopted: backstop.adopted(&table), at: noon.after(Span::minutes(5)) };
+    let by_age = Strategy {
+        adopted: backstop.adopted(&table),
+        at: noon.after(Span::minutes(5)),
+    };
     by_age.adopted.skip_to(noon).await?;
     Ok([by_failures, by_age])
 }
@@ -142,7 +163,11 @@ impl Strategy {
             self.adopted.due(self.at, Some(0)).await?;
             let (opened, began) = (began.elapsed(), Instant::now());
             match self.adopted.due(self.at, Some(DUE)).await {
-                Ok(due) => ensure!(due.len() == DUE, "{} rows were found due, not {DUE}", due.len()),
+                Ok(due) => ensure!(
+                    due.len() == DUE,
+                    "{} rows were found due, not {DUE}",
+                    due.len()
+                ),
                 Err(TableError::TooSlow(_)) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
@@ -151,7 +176,11 @@ impl Strategy {
             selecting.push(began.elapsed().saturating_sub(opened));
         }
         let [whole, opening, selecting] = [whole, opening, selecting].map(Latency::of);
-        Ok(Some(Times { whole, opening, selecting }))
+        Ok(Some(Times {
+            whole,
+            opening,
+            selecting,
+        }))
     }
 }
 
@@ -175,23 +204,41 @@ impl Tables {
         let mut drawn = Drawn::new();
         drawn.load_style(presets::UTF8_FULL_CONDENSED);
         let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
-        let what = format!("{}: {} due of {} rows", self.database, grouped(self.due), grouped(self.rows));
+        let what = format!(
+            "{}: {} due of {} rows",
+            self.database,
+            grouped(self.due),
+            grouped(self.rows)
+        );
         drawn.set_header([Cell::new(what), right("p50"), right("p99")]);
         let mut row = |what: &str, latency: Option<Latency>| {
             let time = |of: fn(&Latency) -> f64| match &latency {
                 Some(latency) => format!("{:.1} ms", of(latency)),
                 None => format!("over {TABLE_STATEMENT_MAX}"),
             };
-            let cells = [time(|latency| latency.p50_ms), time(|latency| latency.p99_ms)];
+            let cells = [
+                time(|latency| latency.p50_ms),
+                time(|latency| latency.p99_ms),
+            ];
             drawn.add_row([Cell::new(what), right(&cells[0]), right(&cells[1])]);
         };
         for (strategy, looks) in [("by failures", self.by_failures), ("by age", self.by_age)] {
-            row(&format!("{strategy}, without an index"), looks.without_indexes);
-            row(&format!("{strategy}, with the suggested indexes"), looks.with_indexes);
-            row("  of that: connecting, and looking the table up", looks.opening);
+            row(
+                &format!("{strategy}, without an index"),
+                looks.without_indexes,
+            );
+            row(
+                &format!("{strategy}, with the suggested indexes"),
+                looks.with_indexes,
+            );
+            row(
+                "  of that: connecting, and looking the table up",
+                looks.opening,
+            );
             row("  of that: selecting the rows", looks.selecting);
         }
-        let (fill, indexes, survey) = (self.fill.seconds, self.indexes_seconds, self.survey_seconds);
+        let (fill, indexes, survey) =
+            (self.fill.seconds, self.indexes_seconds, self.survey_seconds);
         format!(
             "{drawn}\nFrom connecting to the last key. Half of the rows are finished, half failed and are not due. Filled in {fill:.1} s; \
              the hourly look at every open row takes {survey:.1} s without an index; the indexes took {indexes:.1} s:\n  {}\n",

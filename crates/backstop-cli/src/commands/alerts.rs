@@ -28,7 +28,11 @@ pub(crate) struct AlertsArgs {
 
 /// Writes one of them to stdout.
 pub(crate) fn run(args: &AlertsArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let text = if args.grafana { alerts::board() } else { alerts::RULES.to_owned() };
+    let text = if args.grafana {
+        alerts::board()
+    } else {
+        alerts::RULES.to_owned()
+    };
     context.output.verbatim(text)?;
     Ok(Verdict::Fine)
 }

@@ -83,7 +83,9 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let guards = backstop.breakers().list().await?;
     if context.output.is_json() {
-        context.output.json(&BreakersShape { breakers: guards.iter().map(BreakerShape::new).collect() })?;
+        context.output.json(&BreakersShape {
+            breakers: guards.iter().map(BreakerShape::new).collect(),
+        })?;
     } else if guards.is_empty() {
         context
             .output
@@ -106,7 +108,15 @@ pub(super) fn standing(guard: &GuardStatus) -> (String, Tone) {
 }
 
 fn table(guards: &[GuardStatus], now: Time) -> Table {
-    let mut table = Table::new(&["NAME", "WHAT", "STATE", "FAILURES", "DEATHS", "NEXT PROBE", "LAST CHANGE"]);
+    let mut table = Table::new(&[
+        "NAME",
+        "WHAT",
+        "STATE",
+        "FAILURES",
+        "DEATHS",
+        "NEXT PROBE",
+        "LAST CHANGE",
+    ]);
     for guard in guards {
         let status = &guard.status;
         let plain = |text: String| (text, Tone::Plain);
@@ -117,9 +127,15 @@ fn table(guards: &[GuardStatus], now: Time) -> Table {
             standing(guard),
             plain(count(u64::from(status.failure_count))),
             plain(guard.deaths.map(count).unwrap_or_default()),
-            plain(status.next_probe_at.map(|at| relative(at, now)).unwrap_or_default()),
             plain(
-                last.map(|event| format!("{}, {}", event.why, relative(event.at, now))).unwrap_or_default(),
+                status
+                    .next_probe_at
+                    .map(|at| relative(at, now))
+                    .unwrap_or_default(),
+            ),
+            plain(
+                last.map(|event| format!("{}, {}", event.why, relative(event.at, now)))
+                    .unwrap_or_default(),
             ),
         ]);
     }
@@ -129,9 +145,8 @@ fn table(guards: &[GuardStatus], now: Time) -> Table {
 async fn reset(args: &GuardArg, context: &Context) -> Result<Verdict, Trouble> {
     let (backstop, name) = (context.look().await?, &args.name);
     if !args.because.changes(&backstop).reset(name).await? {
-        return Err(
-            Trouble::new(format!("there is no breaker or gate {name}")).advise("backstop breaker list")
-        );
+        return Err(Trouble::new(format!("there is no breaker or gate {name}"))
+            .advise("backstop breaker list"));
     }
     tell(name, "reset", context)
 }
@@ -143,21 +158,44 @@ async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
     let why = args.why.as_deref().or(changes.reason()).unwrap_or(BY_HAND);
     changes.open(&args.name, why).await?;
     let word = args.name.word(Phase::Open);
-    tell(&args.name, &format!("{word} until it is reset; workers see it within a second"), context)
+    tell(
+        &args.name,
+        &format!("{word} until it is reset; workers see it within a second"),
+        context,
+    )
 }
 
 /// Refuses the guard of a queue that nobody has heard of: a typing error would keep nothing back. Where there are no queues at all, it may
 /// be one that is to come.
-async fn refuse_unknown(name: &GuardName, backstop: &Backstop, context: &Context) -> Result<(), Trouble> {
+async fn refuse_unknown(
+    name: &GuardName,
+    backstop: &Backstop,
+    context: &Context,
+) -> Result<(), Trouble> {
     let queues = backstop.store().queues(backstop.now()).await?;
     let mut known: BTreeSet<QueueName> = queues.into_iter().map(|queue| queue.name).collect();
     known.extend(context.config.queues.keys().cloned());
-    known.extend(backstop.breakers().list().await?.into_iter().map(|guard| guard.name.queue().clone()));
+    known.extend(
+        backstop
+            .breakers()
+            .list()
+            .await?
+            .into_iter()
+            .map(|guard| guard.name.queue().clone()),
+    );
     if known.is_empty() || known.contains(name.queue()) {
         return Ok(());
     }
-    let some: Vec<&str> = known.iter().take(QUEUES_SHOWN).map(QueueName::as_str).collect();
-    let more = if known.len() > some.len() { ", …" } else { "" };
+    let some: Vec<&str> = known
+        .iter()
+        .take(QUEUES_SHOWN)
+        .map(QueueName::as_str)
+        .collect();
+    let more = if known.len() > some.len() {
+        ", …"
+    } else {
+        ""
+    };
     let cause = format!(
         "there is no queue {} in the store or the configuration; there are: {}{more}",
         name.queue(),
@@ -168,7 +206,10 @@ async fn refuse_unknown(name: &GuardName, backstop: &Backstop, context: &Context
 
 fn tell(name: &GuardName, done: &str, context: &Context) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
-        context.output.json(&DoneShape { done, name: name.to_string() })?;
+        context.output.json(&DoneShape {
+            done,
+            name: name.to_string(),
+        })?;
     } else {
         context.output.line(format!("{name}: {done}"))?;
     }

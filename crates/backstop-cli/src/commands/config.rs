@@ -46,7 +46,10 @@ struct Flaw {
 /// What could not be used: the store, the address that is listened on, handlers whose program is not there.
 fn problems(context: &Context) -> Vec<Flaw> {
     let path = context.file().unwrap_or_default();
-    let (file, text) = (path.display().to_string(), std::fs::read_to_string(&path).unwrap_or_default());
+    let (file, text) = (
+        path.display().to_string(),
+        std::fs::read_to_string(&path).unwrap_or_default(),
+    );
     let problem = |keys: &[&str], problem: String| Flaw {
         file: file.clone(),
         key: keys.join("."),
@@ -62,9 +65,14 @@ fn problems(context: &Context) -> Vec<Flaw> {
         problems.push(problem(&["server", "listen"], error.to_string()));
     }
     for ([section, name], handler) in config.handlers() {
-        let HandlerConfig::Exec(exec) = handler else { continue };
+        let HandlerConfig::Exec(exec) = handler else {
+            continue;
+        };
         if let Err(error) = exec.check() {
-            problems.push(problem(&[section, name, "handler", "exec"], error.to_string()));
+            problems.push(problem(
+                &[section, name, "handler", "exec"],
+                error.to_string(),
+            ));
         }
     }
     problems
@@ -72,12 +80,24 @@ fn problems(context: &Context) -> Vec<Flaw> {
 
 fn tell(problems: &[Flaw], context: &Context) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
-        context.output.json(&json!({ "valid": false, "problems": problems }))?;
+        context
+            .output
+            .json(&json!({ "valid": false, "problems": problems }))?;
         return Ok(Verdict::FallsShort);
     }
-    for Flaw { file, key, line, problem } in problems {
-        let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
-        context.output.line(format!("{file}{line}: {key}: {problem}"))?;
+    for Flaw {
+        file,
+        key,
+        line,
+        problem,
+    } in problems
+    {
+        let line = line
+            .map(|line| format!(", line {line}"))
+            .unwrap_or_default();
+        context
+            .output
+            .line(format!("{file}{line}: {key}: {problem}"))?;
     }
     Ok(Verdict::FallsShort)
 }
@@ -86,8 +106,11 @@ async fn check(context: &Context) -> Result<Verdict, Trouble> {
     let config = &context.config;
     check_certificate(&config.server).map_err(Trouble::misuse)?;
     if config.store.kind().is_none() {
-        let form = "sqlite:FILE, postgres://…, redis://… or memory:; `backstop --help` shows their forms";
-        return Err(Trouble::misuse(format!("{} is not the address of a store", config.store)).advise(form));
+        let form =
+            "sqlite:FILE, postgres://…, redis://… or memory:; `backstop --help` shows their forms";
+        return Err(
+            Trouble::misuse(format!("{} is not the address of a store", config.store)).advise(form),
+        );
     }
     // What is checked knows no store; it only has to be given one.
     let nowhere: Backstop = context.open_at(&Address::new("memory:")).await?;
@@ -97,7 +120,11 @@ async fn check(context: &Context) -> Result<Verdict, Trouble> {
         return tell(&problems, context);
     }
     let file = context.file().map(|path| path.display().to_string());
-    let handled = config.queues.values().filter(|queue| queue.handler.is_some()).count();
+    let handled = config
+        .queues
+        .values()
+        .filter(|queue| queue.handler.is_some())
+        .count();
     if context.output.is_json() {
         context.output.json(&json!({
             "valid": true,
@@ -123,6 +150,8 @@ async fn check(context: &Context) -> Result<Verdict, Trouble> {
         number(config.sweeps.len(), "sweep"),
     ];
     let file = file.unwrap_or_else(|| "no file, so the defaults".to_owned());
-    context.output.line(format!("{file}: can be used; {}", parts.join(", ")))?;
+    context
+        .output
+        .line(format!("{file}: can be used; {}", parts.join(", ")))?;
     Ok(Verdict::Fine)
 }

@@ -7,7 +7,11 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 /// Asks whoever sits at the terminal whether this may be removed; where nobody does, refuses with what to write instead.
 pub(super) fn removal(meant: &str, command: &str) -> Result<bool, Trouble> {
     let refusal = format!("this removes {meant} for good, and nobody can be asked here");
-    ask(&format!("Remove {meant}? They cannot be brought back."), refusal, command)
+    ask(
+        &format!("Remove {meant}? They cannot be brought back."),
+        refusal,
+        command,
+    )
 }
 
 /// As [`removal`], in other words.

@@ -130,7 +130,10 @@ An entry without a count was cut off before it ended; one with an error ended ea
 impl DeadCommand {
     /// Whether it changes nothing, and needs no entry of the configuration.
     pub(crate) const fn only_looks(&self) -> bool {
-        matches!(self, Self::Stats | Self::Groups(_) | Self::List(_) | Self::Show(_) | Self::Audit(_))
+        matches!(
+            self,
+            Self::Stats | Self::Groups(_) | Self::List(_) | Self::Show(_) | Self::Audit(_)
+        )
     }
 }
 

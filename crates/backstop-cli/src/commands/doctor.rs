@@ -30,16 +30,30 @@ pub(crate) async fn run(context: &Context) -> Result<Verdict, Trouble> {
     } else {
         tell(context, &examination)?;
     }
-    let falls_short = examination.findings.iter().any(|finding| finding.grade == Grade::Bad);
-    Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
+    let falls_short = examination
+        .findings
+        .iter()
+        .any(|finding| finding.grade == Grade::Bad);
+    Ok(if falls_short {
+        Verdict::FallsShort
+    } else {
+        Verdict::Fine
+    })
 }
 
 /// Connecting would make the file, and there would be nothing to examine in it.
 fn refuse_missing(context: &Context) -> Result<(), Trouble> {
-    match context.config.store.sqlite_file().filter(|file| !file.exists()) {
+    match context
+        .config
+        .store
+        .sqlite_file()
+        .filter(|file| !file.exists())
+    {
         None => Ok(()),
-        Some(file) => Err(Trouble::new(format!("there is no store at {}", file.display()))
-            .advise("--store sqlite:FILE, or backstop migrate to make one")),
+        Some(file) => Err(
+            Trouble::new(format!("there is no store at {}", file.display()))
+                .advise("--store sqlite:FILE, or backstop migrate to make one"),
+        ),
     }
 }
 

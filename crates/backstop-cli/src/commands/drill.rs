@@ -78,7 +78,9 @@ pub(crate) async fn run(args: &DrillArgs, context: &Context) -> Result<Verdict, 
     let backstop = context.open_at(&place.address).await?;
     clear(&backstop).await?;
     let held = match args.kill {
-        Kill::Worker => worker::hold(&backstop, &place.address, args.lease, args.within, context).await,
+        Kill::Worker => {
+            worker::hold(&backstop, &place.address, args.lease, args.within, context).await
+        }
         Kill::Store => store::hold(&backstop, &place.address, args.lease, context).await,
     };
     clear(&backstop).await?;
@@ -95,20 +97,33 @@ struct Place {
 impl Place {
     fn new(kill: Kill, named: Option<&Address>) -> Result<Self, Trouble> {
         let Some(address) = named.cloned() else {
-            let folder = tempfile::Builder::new().prefix("backstop-drill-").tempdir()?;
-            let address = Address::new(format!("sqlite:{}", folder.path().join("backstop.db").display()));
-            return Ok(Self { address, _folder: Some(folder) });
+            let folder = tempfile::Builder::new()
+                .prefix("backstop-drill-")
+                .tempdir()?;
+            let address = Address::new(format!(
+                "sqlite:{}",
+                folder.path().join("backstop.db").display()
+            ));
+            return Ok(Self {
+                address,
+                _folder: Some(folder),
+            });
         };
         match (address.kind(), kill) {
             (Some(StoreKind::Memory), _) => Err(Trouble::misuse(
                 "a store in memory is gone with its process; two processes cannot share it",
             )
             .advise("backstop drill, without --store")),
-            (Some(StoreKind::Postgres | StoreKind::Redis), Kill::Store) => Err(Trouble::misuse(format!(
-                "{address} is on a server, and a drill does not kill servers it did not start"
-            ))
-            .advise("backstop drill --kill worker, or --kill store without --store")),
-            _ => Ok(Self { address, _folder: None }),
+            (Some(StoreKind::Postgres | StoreKind::Redis), Kill::Store) => {
+                Err(Trouble::misuse(format!(
+                    "{address} is on a server, and a drill does not kill servers it did not start"
+                ))
+                .advise("backstop drill --kill worker, or --kill store without --store"))
+            }
+            _ => Ok(Self {
+                address,
+                _folder: None,
+            }),
         }
     }
 }
@@ -116,7 +131,10 @@ impl Place {
 /// Removes what this drill, or one that was cut off, has left in its queue.
 async fn clear(backstop: &Backstop) -> Result<(), Trouble> {
     let queue = QueueName::new(QUEUE).map_err(Trouble::new)?;
-    let all = Selection::Matching(Filter { queue: Some(queue), ..Filter::default() });
+    let all = Selection::Matching(Filter {
+        queue: Some(queue),
+        ..Filter::default()
+    });
     let changes = backstop.changes(&Context::who());
     changes.amend(&all, &Action::Cancel).await?;
     changes.amend(&all, &Action::Delete).await?;

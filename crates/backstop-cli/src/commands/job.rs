@@ -106,7 +106,10 @@ pub(crate) struct FilterArgs {
     worker: Option<WorkerName>,
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "clap's own shape; a name is cut, never refused")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "clap's own shape; a name is cut, never refused"
+)]
 fn worker(text: &str) -> Result<WorkerName, std::convert::Infallible> {
     Ok(WorkerName::new(text))
 }
@@ -129,7 +132,10 @@ pub(crate) struct SelectionArgs {
 impl JobCommand {
     /// Whether it changes nothing, and needs no entry of the configuration.
     pub(crate) const fn only_looks(&self) -> bool {
-        matches!(self, Self::List(_) | Self::Show(_) | Self::Why(_) | Self::Overlaps(_))
+        matches!(
+            self,
+            Self::List(_) | Self::Show(_) | Self::Why(_) | Self::Overlaps(_)
+        )
     }
 }
 
@@ -169,8 +175,17 @@ impl IdArg {
 impl FilterArgs {
     fn search(&self) -> Search {
         let (queue, kind, state) = (self.queue.clone(), self.kind.clone(), self.state);
-        let filter = Filter { queue, kind, state, fingerprint: None };
-        Search { filter, text: self.text.clone(), worker: self.worker.clone() }
+        let filter = Filter {
+            queue,
+            kind,
+            state,
+            fingerprint: None,
+        };
+        Search {
+            filter,
+            text: self.text.clone(),
+            worker: self.worker.clone(),
+        }
     }
 }
 
@@ -178,19 +193,28 @@ impl FilterArgs {
 fn ambiguous(found: &[Job]) -> Trouble {
     let queues: Vec<&str> = found.iter().map(|job| job.queue.as_str()).collect();
     let first = queues.first().copied().unwrap_or_default();
-    Trouble::new(format!("several queues have a job of this id: {}", queues.join(", ")))
-        .advise(format!("--queue {first}"))
+    Trouble::new(format!(
+        "several queues have a job of this id: {}",
+        queues.join(", ")
+    ))
+    .advise(format!("--queue {first}"))
 }
 
 /// There is no such job.
 fn not_found(typed: &str) -> Trouble {
     let job = called(typed);
-    Trouble::new(format!("there is no job {job}; it may have been deleted, or pruned after it ended"))
-        .advise("backstop job list")
+    Trouble::new(format!(
+        "there is no job {job}; it may have been deleted, or pruned after it ended"
+    ))
+    .advise("backstop job list")
 }
 
 /// A job as it was asked for, with the id that this means where that is another text.
 pub(crate) fn called(typed: &str) -> String {
     let id = JobId::from_text(typed).to_string();
-    if id.eq_ignore_ascii_case(typed) { id } else { format!("{typed} ({id})") }
+    if id.eq_ignore_ascii_case(typed) {
+        id
+    } else {
+        format!("{typed} ({id})")
+    }
 }

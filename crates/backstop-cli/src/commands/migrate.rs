@@ -13,9 +13,15 @@ pub(crate) async fn run(context: &Context) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
         context.output.json(&json!({ "from": from, "to": to }))?;
     } else if from == to {
-        context.output.line(format!("{}: version {to}, nothing to do", context.config.store))?;
+        context.output.line(format!(
+            "{}: version {to}, nothing to do",
+            context.config.store
+        ))?;
     } else {
-        context.output.line(format!("{}: from version {from} to {to}", context.config.store))?;
+        context.output.line(format!(
+            "{}: from version {from} to {to}",
+            context.config.store
+        ))?;
     }
     Ok(Verdict::Fine)
 }

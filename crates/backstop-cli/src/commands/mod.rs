@@ -65,15 +65,22 @@ pub(crate) async fn run(command: &Command, context: &Context) -> Result<Verdict,
 async fn measure(args: &bench::BenchArgs, context: &Context) -> Result<Verdict, Trouble> {
     let store = context.named_store.as_ref();
     if args.held_snapshot && store.and_then(Address::kind) != Some(StoreKind::Postgres) {
-        return Err(Trouble::misuse("--held-snapshot is about PostgreSQL, and the store is another")
-            .advise("--store postgres://USER@HOST/DATABASE"));
+        return Err(Trouble::misuse(
+            "--held-snapshot is about PostgreSQL, and the store is another",
+        )
+        .advise("--store postgres://USER@HOST/DATABASE"));
     }
     if args.url.is_some() && args.subject != bench::Subject::Tables {
-        return Err(Trouble::misuse("--url is about tables, and something else is measured")
-            .advise("backstop bench tables --url URL, or --store URL for the store that is measured"));
+        return Err(
+            Trouble::misuse("--url is about tables, and something else is measured").advise(
+                "backstop bench tables --url URL, or --store URL for the store that is measured",
+            ),
+        );
     }
     if store.is_some() && !args.subject.is_about_the_store() {
-        context.output.note("measured where it says, not in the store that was named");
+        context
+            .output
+            .note("measured where it says, not in the store that was named");
     }
     let durability = context.config.durability;
     let measured = bench::run(args, store, durability, context.output.is_json()).await;
@@ -83,6 +90,12 @@ async fn measure(args: &bench::BenchArgs, context: &Context) -> Result<Verdict, 
         (Err(error), _) => Trouble::new(format!("{error:#}")),
     };
     let measured = measured.map_err(told)?;
-    context.output.verbatim(format_args!("{}\n", measured.report.trim_end()))?;
-    Ok(if measured.falls_short { Verdict::FallsShort } else { Verdict::Fine })
+    context
+        .output
+        .verbatim(format_args!("{}\n", measured.report.trim_end()))?;
+    Ok(if measured.falls_short {
+        Verdict::FallsShort
+    } else {
+        Verdict::Fine
+    })
 }

@@ -81,7 +81,10 @@ pub(crate) fn run(command: &PolicyCommand, context: &Context) -> Result<Verdict,
 }
 
 fn lay_out(args: &PreviewArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let policy = args.policy.as_deref().map_or_else(|| Ok(RetryPolicy::default()), read)?;
+    let policy = args
+        .policy
+        .as_deref()
+        .map_or_else(|| Ok(RetryPolicy::default()), read)?;
     let waits = preview(&policy, args.attempts);
     if context.output.is_json() {
         let delays = waits.iter().map(DelayShape::new).collect();
@@ -94,7 +97,11 @@ fn lay_out(args: &PreviewArgs, context: &Context) -> Result<Verdict, Trouble> {
 
 impl DelayShape {
     fn new(wait: &Preview) -> Self {
-        Self { failures: wait.failures, min_ms: wait.min.as_millis(), max_ms: wait.max.as_millis() }
+        Self {
+            failures: wait.failures,
+            min_ms: wait.min.as_millis(),
+            max_ms: wait.max.as_millis(),
+        }
     }
 }
 

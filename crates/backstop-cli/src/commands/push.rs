@@ -119,11 +119,15 @@ pub(crate) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, T
     let source = match (&args.file, args.payload.as_deref()) {
         (Some(file), _) => Source::at(file),
         (None, Some("-")) => Source::Stdin,
-        (None, payload) => return push_one(args, payload.unwrap_or_default(), &defaults, context).await,
+        (None, payload) => {
+            return push_one(args, payload.unwrap_or_default(), &defaults, context).await;
+        }
     };
     if args.id.is_some() || args.unique_key.is_some() {
-        return Err(Trouble::misuse("--id and --unique-key name one job; lines bring their own")
-            .advise("\"id\" and \"unique_key\" in the lines, or --batch NAME"));
+        return Err(
+            Trouble::misuse("--id and --unique-key name one job; lines bring their own")
+                .advise("\"id\" and \"unique_key\" in the lines, or --batch NAME"),
+        );
     }
     load::run(source, defaults, args.strict, context).await
 }
@@ -132,7 +136,11 @@ pub(crate) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, T
 fn retry(args: &PushArgs) -> Result<Option<RetryPolicy>, Trouble> {
     let named = args.retry.as_deref().map(policy::read).transpose()?;
     Ok(match args.max_attempts {
-        Some(max) => Some(named.unwrap_or_else(RetryPolicy::of_queues).with_max_attempts(max)),
+        Some(max) => Some(
+            named
+                .unwrap_or_else(RetryPolicy::of_queues)
+                .with_max_attempts(max),
+        ),
         None => named,
     })
 }
@@ -153,7 +161,9 @@ fn defaults(args: &PushArgs) -> Result<Defaults, Trouble> {
         unique_in: args.unique_in.clone(),
         retry: retry(args)?,
         // As shells and build tools hand it on, and as our own commands get it: what they push belongs to their run.
-        trace: std::env::var("TRACEPARENT").ok().and_then(|text| text.parse().ok()),
+        trace: std::env::var("TRACEPARENT")
+            .ok()
+            .and_then(|text| text.parse().ok()),
         batch: args.batch.clone(),
         lines: args.lines,
     })
@@ -166,9 +176,8 @@ async fn push_one(
     context: &Context,
 ) -> Result<Verdict, Trouble> {
     if args.batch.is_some() || args.strict {
-        return Err(
-            Trouble::misuse("--batch and --strict are for many lines").advise("--file FILE.ndjson, or -")
-        );
+        return Err(Trouble::misuse("--batch and --strict are for many lines")
+            .advise("--file FILE.ndjson, or -"));
     }
     let has_key = args.unique_key.is_some() || args.unique_by.is_some();
     if !has_key && (args.unique_for.is_some() || !args.unique_in.is_empty()) {
@@ -180,13 +189,23 @@ async fn push_one(
     let backstop = open_bounded(&args.queue, context).await?;
     let job = draft(args, payload, defaults, &backstop).build()?;
     let meant = Meant::new(&job);
-    let result = backstop.push_jobs(vec![job]).await?.pop().ok_or_else(|| Trouble::new(NO_ANSWER))?;
+    let result = backstop
+        .push_jobs(vec![job])
+        .await?
+        .pop()
+        .ok_or_else(|| Trouble::new(NO_ANSWER))?;
     let shape = PushedShape::new(meant.id, result);
     if context.output.is_json() {
         context.output.json(&shape)?;
     } else if result != Enqueued::Full {
-        let why = if shape.holder.is_some() { ": it holds the unique key" } else { "" };
-        context.output.line(format!("{} {}{why}", shape.id, shape.result))?;
+        let why = if shape.holder.is_some() {
+            ": it holds the unique key"
+        } else {
+            ""
+        };
+        context
+            .output
+            .line(format!("{} {}{why}", shape.id, shape.result))?;
     }
     if result == Enqueued::Same {
         let others = same::others(&backstop, &[meant]).await?;
@@ -210,24 +229,42 @@ async fn push_one(
 }
 
 /// The store, told how much the queue holds if the configuration says so, and with a warning if that is nearly reached.
-pub(super) async fn open_bounded(queue: &QueueName, context: &Context) -> Result<Backstop, Trouble> {
+pub(super) async fn open_bounded(
+    queue: &QueueName,
+    context: &Context,
+) -> Result<Backstop, Trouble> {
     let backstop = context.open().await?;
-    let said = context.config.queues.get(queue).and_then(|entry| entry.settings.bounds);
-    let Some(bounds) = said else { return Ok(backstop) };
-    backstop.store().set_bounds(queue.clone(), bounds, backstop.now()).await?;
+    let said = context
+        .config
+        .queues
+        .get(queue)
+        .and_then(|entry| entry.settings.bounds);
+    let Some(bounds) = said else {
+        return Ok(backstop);
+    };
+    backstop
+        .store()
+        .set_bounds(queue.clone(), bounds, backstop.now())
+        .await?;
     let queues = backstop.store().queues(backstop.now()).await?;
     let status = queues.iter().find(|status| status.name == *queue);
-    if let Some(live) =
-        status.map(|status| status.counts.live()).filter(|live| bounds.is_under_pressure(*live))
+    if let Some(live) = status
+        .map(|status| status.counts.live())
+        .filter(|live| bounds.is_under_pressure(*live))
     {
         let max = bounds.max_size.unwrap_or_default();
-        context.output.warn(format!("{queue} holds {live} of at most {max} jobs; then {}", bounds.overflow));
+        context.output.warn(format!(
+            "{queue} holds {live} of at most {max} jobs; then {}",
+            bounds.overflow
+        ));
     }
     Ok(backstop)
 }
 
 fn draft(args: &PushArgs, payload: &str, defaults: &Defaults, backstop: &Backstop) -> Draft {
-    let mut draft = backstop.draft(args.queue.as_str()).payload(payload.as_bytes().to_vec());
+    let mut draft = backstop
+        .draft(args.queue.as_str())
+        .payload(payload.as_bytes().to_vec());
     if let Some(kind) = &defaults.kind {
         draft = draft.kind(kind.as_str());
     }

@@ -99,9 +99,13 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
         let shapes = queues.iter().map(QueueShape::new).collect();
         context.output.json(&QueuesShape { queues: shapes })?;
     } else if queues.is_empty() {
-        context.output.note("no queues yet; try: backstop push emails '{\"to\":\"ada@example.org\"}'");
+        context
+            .output
+            .note("no queues yet; try: backstop push emails '{\"to\":\"ada@example.org\"}'");
     } else {
-        context.output.table(&table(&queues, &backstop.breakers().list().await?, now))?;
+        context
+            .output
+            .table(&table(&queues, &backstop.breakers().list().await?, now))?;
     }
     Ok(Verdict::Fine)
 }
@@ -122,12 +126,23 @@ fn table(queues: &[QueueStatus], guards: &[GuardStatus], now: Time) -> Table {
     for queue in queues {
         let counts = State::ALL.into_iter().map(|state| {
             let number = queue.counts.of(state);
-            let tone = if state == State::Dead && number > 0 { Tone::Bad } else { Tone::Plain };
+            let tone = if state == State::Dead && number > 0 {
+                Tone::Bad
+            } else {
+                Tone::Plain
+            };
             (count(number), tone)
         });
-        let next = queue.next_ready.map_or_else(String::new, |at| relative(at, now));
+        let next = queue
+            .next_ready
+            .map_or_else(String::new, |at| relative(at, now));
         let name = (queue.name.to_string(), Tone::Plain);
-        table.toned([name, runs(queue, guards)].into_iter().chain(counts).chain([(next, Tone::Plain)]));
+        table.toned(
+            [name, runs(queue, guards)]
+                .into_iter()
+                .chain(counts)
+                .chain([(next, Tone::Plain)]),
+        );
     }
     table
 }
@@ -138,8 +153,15 @@ pub(super) fn runs(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone
         return ("paused".to_owned(), Tone::Warning);
     }
     // Breakers come first, and one stands before all of the queue.
-    if let Some(guard) = guards.iter().find(|guard| guard.is_shut() && *guard.name.queue() == queue.name) {
-        let word = if guard.name.kind().is_some() { "gate" } else { "breaker" };
+    if let Some(guard) = guards
+        .iter()
+        .find(|guard| guard.is_shut() && *guard.name.queue() == queue.name)
+    {
+        let word = if guard.name.kind().is_some() {
+            "gate"
+        } else {
+            "breaker"
+        };
         return (word.to_owned(), Tone::Bad);
     }
     let live = queue.counts.live();
@@ -153,22 +175,31 @@ pub(super) fn runs(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone
 }
 
 async fn set_gate(args: &GateArgs, gate: Gate, context: &Context) -> Result<Verdict, Trouble> {
-    let Some(queue) = &args.queue else { return set_all_gates(args, gate, context).await };
+    let Some(queue) = &args.queue else {
+        return set_all_gates(args, gate, context).await;
+    };
     let backstop = context.open().await?;
     let (changes, is_paused) = (args.because.changes(&backstop), gate == Gate::Paused);
     if is_paused {
         let queues = backstop.store().queues(backstop.now()).await?;
         if queues.iter().all(|there| there.name != *queue) {
-            context.output.note(format!("note: there is no queue {queue} yet; it is paused when it comes"));
+            context.output.note(format!(
+                "note: there is no queue {queue} yet; it is paused when it comes"
+            ));
         }
         changes.pause(queue).await?;
     } else {
         changes.resume(queue).await?;
     }
     if context.output.is_json() {
-        context.output.json(&PausedShape { name: queue, paused: is_paused })?;
+        context.output.json(&PausedShape {
+            name: queue,
+            paused: is_paused,
+        })?;
     } else if is_paused {
-        context.output.line(format!("{queue} is paused; it takes jobs in and keeps them"))?;
+        context.output.line(format!(
+            "{queue} is paused; it takes jobs in and keeps them"
+        ))?;
     } else {
         context.output.line(format!("{queue} runs"))?;
     }
@@ -179,7 +210,10 @@ async fn set_all_gates(args: &GateArgs, gate: Gate, context: &Context) -> Result
     let backstop = context.look().await?;
     let changes = args.because.changes(&backstop);
     let (queues, done) = match gate {
-        Gate::Paused => (changes.pause_all().await?, "paused; they take jobs in and keep them"),
+        Gate::Paused => (
+            changes.pause_all().await?,
+            "paused; they take jobs in and keep them",
+        ),
         Gate::Open => (changes.resume_all().await?, "resumed"),
     };
     if context.output.is_json() {
@@ -189,7 +223,9 @@ async fn set_all_gates(args: &GateArgs, gate: Gate, context: &Context) -> Result
     for queue in &queues {
         context.output.line(queue)?;
     }
-    context.output.note(format!("{} {done}", counted(queues.len() as u64, "queue")));
+    context
+        .output
+        .note(format!("{} {done}", counted(queues.len() as u64, "queue")));
     Ok(Verdict::Fine)
 }
 
@@ -197,8 +233,13 @@ async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> 
     let backstop = context.look().await?;
     if !args.yes {
         let queues = backstop.store().queues(backstop.now()).await?;
-        let counts = queues.iter().find(|queue| queue.name == args.queue).map(|queue| queue.counts);
-        let waiting = counts.map_or(0, |counts| WAITING.into_iter().map(|state| counts.of(state)).sum());
+        let counts = queues
+            .iter()
+            .find(|queue| queue.name == args.queue)
+            .map(|queue| queue.counts);
+        let waiting = counts.map_or(0, |counts| {
+            WAITING.into_iter().map(|state| counts.of(state)).sum()
+        });
         if !confirmed(&args.queue, waiting)? {
             context.output.note("nothing was removed");
             return Ok(Verdict::FallsShort);
@@ -208,16 +249,26 @@ async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict, Trouble> 
     if context.output.is_json() {
         context.output.json(&json!({ "count": removed }))?;
     } else {
-        context.output.line(format!("{} removed from {}", counted(removed, "job"), args.queue))?;
+        context.output.line(format!(
+            "{} removed from {}",
+            counted(removed, "job"),
+            args.queue
+        ))?;
     }
     Ok(Verdict::Fine)
 }
 
 /// Whether that was meant.
 fn confirmed(queue: &QueueName, waiting: u64) -> Result<bool, Trouble> {
-    let question =
-        format!("Remove {} from {queue}? They cannot be brought back.", counted(waiting, "waiting job"));
+    let question = format!(
+        "Remove {} from {queue}? They cannot be brought back.",
+        counted(waiting, "waiting job")
+    );
     let jobs = counted(waiting, "job");
     let refusal = format!("clearing {queue} removes {jobs}, and nobody can be asked here");
-    confirm::ask(&question, refusal, &format!("backstop queue clear {queue} --yes"))
+    confirm::ask(
+        &question,
+        refusal,
+        &format!("backstop queue clear {queue} --yes"),
+    )
 }

@@ -23,7 +23,9 @@ pub(crate) async fn run(context: &Context) -> Result<Verdict, Trouble> {
         shapes.insert(sweep.name().to_owned(), shape(&outcome));
     }
     if context.output.is_json() {
-        context.output.json(&json!({ "matches": verdict == Verdict::Fine, "sweeps": shapes }))?;
+        context
+            .output
+            .json(&json!({ "matches": verdict == Verdict::Fine, "sweeps": shapes }))?;
     }
     Ok(verdict)
 }
@@ -53,7 +55,9 @@ fn tell(
     let found = match outcome {
         Ok(found) => found,
         Err(error) => {
-            context.output.warn(format!("sweep {}: {error}", sweep.name()));
+            context
+                .output
+                .warn(format!("sweep {}: {error}", sweep.name()));
             return Ok(());
         }
     };
@@ -66,14 +70,25 @@ fn tell(
         number(found.jobs_without_rows.len()),
     ))?;
     for row in &found.rows_without_jobs {
-        let dead = if found.dead.contains(row) { ", whose job is dead" } else { "" };
+        let dead = if found.dead.contains(row) {
+            ", whose job is dead"
+        } else {
+            ""
+        };
         context.output.line(format!("  row {row}{dead}"))?;
     }
     for job in &found.jobs_without_rows {
-        context.output.line(format!("  job {} ({}), {} old", job.id, job.key, about(job.age)))?;
+        context.output.line(format!(
+            "  job {} ({}), {} old",
+            job.id,
+            job.key,
+            about(job.age)
+        ))?;
     }
     if found.rows_without_jobs.len() > found.dead.len() {
-        context.output.note(format!("try: backstop sweep {}", sweep.name()));
+        context
+            .output
+            .note(format!("try: backstop sweep {}", sweep.name()));
     }
     Ok(())
 }

@@ -110,11 +110,16 @@ pub(crate) async fn run(command: &ScheduleCommand, context: &Context) -> Result<
 
 /// The schedule as it is configured.
 fn configured<'a>(name: &ScheduleName, context: &'a Context) -> Result<&'a Schedule, Trouble> {
-    context.config.schedules.get(name).ok_or_else(|| unknown(name))
+    context
+        .config
+        .schedules
+        .get(name)
+        .ok_or_else(|| unknown(name))
 }
 
 /// Nobody has heard of this schedule.
 fn unknown(name: &ScheduleName) -> Trouble {
-    Trouble::misuse(format!("there is no schedule {name} in the configuration"))
-        .advise(format!("backstop schedule list, or an entry [schedules.{name}] in {USUAL_FILE}"))
+    Trouble::misuse(format!("there is no schedule {name} in the configuration")).advise(format!(
+        "backstop schedule list, or an entry [schedules.{name}] in {USUAL_FILE}"
+    ))
 }

@@ -66,7 +66,9 @@ pub(crate) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, 
     // From here on a signal ends things in good order.
     let (signals, hangups) = (Signals::listen()?, signal(SignalKind::hangup())?);
     let app = App::new(backstop.clone(), config.clone(), &config.server.base);
-    let server = Server::bind(&app).await.map_err(|error| unserved(error, &config))?;
+    let server = Server::bind(&app)
+        .await
+        .map_err(|error| unserved(error, &config))?;
     let crew = Crew::start(&backstop, &config).await?;
     let serving = server.start();
     announce(&serving, &backstop, &config, context).await?;
@@ -156,7 +158,9 @@ impl House<'_> {
         match Crew::start(&self.backstop, &self.app.config()).await {
             Ok(crew) => self.crew = Some(crew),
             Err(trouble) => {
-                self.context.output.warn(format!("the worker does not start: {}", trouble.cause()));
+                self.context
+                    .output
+                    .warn(format!("the worker does not start: {}", trouble.cause()));
                 self.start_at = Some(Instant::now() + AGAIN);
             }
         }
@@ -167,7 +171,9 @@ impl House<'_> {
         match Crew::at_rest(&self.backstop, &self.app.config()) {
             Ok(crew) => self.crew = Some(crew),
             Err(trouble) => {
-                self.context.output.warn(format!("nobody would keep house: {}", trouble.cause()));
+                self.context
+                    .output
+                    .warn(format!("nobody would keep house: {}", trouble.cause()));
                 return false;
             }
         }
@@ -182,7 +188,9 @@ impl House<'_> {
     async fn reload(&mut self) {
         match self.replaced().await {
             Ok(()) => {
-                self.context.output.announce("the configuration was read again and is in force");
+                self.context
+                    .output
+                    .announce("the configuration was read again and is in force");
                 if let Some(crew) = &self.crew {
                     announce_crew(crew, &self.app.config(), self.context);
                 }
@@ -199,19 +207,35 @@ impl House<'_> {
         let audit = self.backstop.audit("SIGHUP");
         // Before it is read: that it was refused is to be known, too.
         let noted = audit.note("config reload", json!({ "file": file })).await?;
-        let replaced = match self.context.read_again(self.args.listen.clone(), self.args.base.clone()) {
+        let replaced = match self
+            .context
+            .read_again(self.args.listen.clone(), self.args.base.clone())
+        {
             Ok(config) => self.replaced_by(config).await,
             Err(trouble) => Err(trouble),
         };
         let count = u64::from(replaced.is_ok());
-        audit.note_end(noted, count, replaced.as_ref().err().map(|trouble| trouble.cause().to_owned())).await;
+        audit
+            .note_end(
+                noted,
+                count,
+                replaced
+                    .as_ref()
+                    .err()
+                    .map(|trouble| trouble.cause().to_owned()),
+            )
+            .await;
         replaced
     }
 
     /// All of it or nothing.
     async fn replaced_by(&mut self, config: Config) -> Result<(), Trouble> {
         let standing = self.app.config();
-        let change = self.serving.prepare(config.clone()).await.map_err(|error| unserved(error, &config))?;
+        let change = self
+            .serving
+            .prepare(config.clone())
+            .await
+            .map_err(|error| unserved(error, &config))?;
         let crew = Crew::start(&self.backstop, &config).await?;
         self.serving.change(change);
         self.start_at = None;
@@ -220,7 +244,9 @@ impl House<'_> {
             self.retired.spawn(before.dismiss(self.force.clone()));
         }
         for what in fixed(&standing, &config) {
-            self.context.output.warn(format!("{what} has changed; that takes a restart"));
+            self.context
+                .output
+                .warn(format!("{what} has changed; that takes a restart"));
         }
         Ok(())
     }
@@ -228,7 +254,14 @@ impl House<'_> {
     /// Lets running jobs end, and then requests: workers elsewhere, whose beats and ends came to nobody meanwhile, would be given up. A second
     /// signal calls all of it off.
     async fn close(self, mut signals: Signals) {
-        let Self { context, mut serving, crew, mut retired, force, .. } = self;
+        let Self {
+            context,
+            mut serving,
+            crew,
+            mut retired,
+            force,
+            ..
+        } = self;
         context.output.announce(format!(
             "stopping: waiting for running jobs ({} at most) and answering requests meanwhile; Ctrl-C again to give them back now",
             context.config.grace
@@ -274,13 +307,32 @@ async fn time_of(at: Option<Instant>) {
 fn fixed(standing: &Config, config: &Config) -> Vec<&'static str> {
     let kind = |config: &Config| std::mem::discriminant::<Transport>(&config.server.transport);
     let changes = [
-        ("the store", standing.store != config.store || standing.durability != config.durability),
-        ("`listen` of [server]", standing.server.listen != config.server.listen),
-        ("`base` of [server]", standing.server.base != config.server.base),
-        ("`connections_max` of [server]", standing.server.connections_max != config.server.connections_max),
-        ("whether [server] has `tls` or `plain_http`", kind(standing) != kind(config)),
+        (
+            "the store",
+            standing.store != config.store || standing.durability != config.durability,
+        ),
+        (
+            "`listen` of [server]",
+            standing.server.listen != config.server.listen,
+        ),
+        (
+            "`base` of [server]",
+            standing.server.base != config.server.base,
+        ),
+        (
+            "`connections_max` of [server]",
+            standing.server.connections_max != config.server.connections_max,
+        ),
+        (
+            "whether [server] has `tls` or `plain_http`",
+            kind(standing) != kind(config),
+        ),
     ];
-    changes.into_iter().filter(|(_, has_changed)| *has_changed).map(|(what, _)| what).collect()
+    changes
+        .into_iter()
+        .filter(|(_, has_changed)| *has_changed)
+        .map(|(what, _)| what)
+        .collect()
 }
 
 /// Where it is, and what can be relied on.
@@ -290,17 +342,27 @@ async fn announce(
     config: &Config,
     context: &Context,
 ) -> Result<(), Trouble> {
-    let scheme = if matches!(config.server.transport, Transport::Tls(_)) { "https" } else { "http" };
+    let scheme = if matches!(config.server.transport, Transport::Tls(_)) {
+        "https"
+    } else {
+        "http"
+    };
     let (address, base) = (serving.address(), &config.server.base);
     let url = format!("{scheme}://{address}{base}");
     let store = config.store.to_string();
     if context.output.is_json() {
-        context.output.json(&json!({ "url": url, "dashboard": format!("{url}/"), "store": store }))?;
+        context
+            .output
+            .json(&json!({ "url": url, "dashboard": format!("{url}/"), "store": store }))?;
     } else {
-        context.output.line(format!("backstop serves {store} at {url}/v1, dashboard at {url}/"))?;
+        context.output.line(format!(
+            "backstop serves {store} at {url}/v1, dashboard at {url}/"
+        ))?;
     }
     match backstop.store().examine().await {
-        Ok(examination) => context.output.announce(context.output.paint_notes().dim(examination.promise)),
+        Ok(examination) => context
+            .output
+            .announce(context.output.paint_notes().dim(examination.promise)),
         Err(error) => tracing::warn!(%error, "the store could not be examined"),
     }
     Ok(())
@@ -308,10 +370,16 @@ async fn announce(
 
 /// What is worked on here, and how soon a dead worker's job runs again. Workers over HTTP choose their leases: no bound can be told for those.
 fn announce_crew(crew: &Crew, config: &Config, context: &Context) {
-    let handled = config.queues.iter().filter(|(_, queue)| queue.handler.is_some());
+    let handled = config
+        .queues
+        .iter()
+        .filter(|(_, queue)| queue.handler.is_some());
     let handled: Vec<&str> = handled.map(|(name, _)| name.as_str()).collect();
     if !handled.is_empty() {
-        context.output.announce(format!("handlers of the configuration serve {}", handled.join(", ")));
+        context.output.announce(format!(
+            "handlers of the configuration serve {}",
+            handled.join(", ")
+        ));
     }
     context.output.announce(format!(
         "a dead worker's job runs again within {}, by the leases of the configuration; a worker over HTTP chooses its own, `lease_ms`",

@@ -62,7 +62,11 @@ pub(crate) struct SweepArgs {
 pub(crate) async fn run(args: &SweepArgs, context: &Context) -> Result<Verdict, Trouble> {
     let sweeps = chosen(args.name.as_deref(), context)?;
     let changes = !args.dry_run && !args.history;
-    let backstop = if changes { context.open().await? } else { context.look().await? };
+    let backstop = if changes {
+        context.open().await?
+    } else {
+        context.look().await?
+    };
     if args.history {
         return history(&sweeps, &backstop, context).await;
     }
@@ -76,12 +80,18 @@ pub(crate) async fn run(args: &SweepArgs, context: &Context) -> Result<Verdict, 
             args.because.changes(&backstop).sweep(sweep, at).await
         };
         if args.name.is_some() {
-            return tell_one(sweep, &outcome.map_err(|error| failed(sweep, &error))?, args, context);
+            return tell_one(
+                sweep,
+                &outcome.map_err(|error| failed(sweep, &error))?,
+                args,
+                context,
+            );
         }
         let shape = match &outcome {
             Ok(report) => {
                 verdict = worse(verdict, of(report));
-                serde_json::to_value(ReportShape::new(report, args.dry_run)).map_err(Trouble::new)?
+                serde_json::to_value(ReportShape::new(report, args.dry_run))
+                    .map_err(Trouble::new)?
             }
             Err(error) => {
                 verdict = Verdict::FallsShort;
@@ -91,7 +101,9 @@ pub(crate) async fn run(args: &SweepArgs, context: &Context) -> Result<Verdict, 
         if !context.output.is_json() {
             match &outcome {
                 Ok(report) => tell(sweep, report, args, context)?,
-                Err(error) => context.output.warn(format!("sweep {}: {error}", sweep.name())),
+                Err(error) => context
+                    .output
+                    .warn(format!("sweep {}: {error}", sweep.name())),
             }
         }
         shapes.insert(sweep.name().to_owned(), shape);
@@ -107,21 +119,31 @@ pub(super) fn chosen(name: Option<&str>, context: &Context) -> Result<Vec<Sweep>
     let sweeps = &context.config.sweeps;
     let Some(name) = name else {
         if sweeps.is_empty() {
-            return Err(Trouble::misuse("there are no sweeps in the configuration")
-                .advise(format!("an entry [sweeps.NAME] in {USUAL_FILE}; see `backstop sweep --help`")));
+            return Err(
+                Trouble::misuse("there are no sweeps in the configuration").advise(format!(
+                    "an entry [sweeps.NAME] in {USUAL_FILE}; see `backstop sweep --help`"
+                )),
+            );
         }
         return Ok(sweeps.values().cloned().collect());
     };
     let known: Vec<&str> = sweeps.keys().map(String::as_str).collect();
-    sweeps.get(name).map(|sweep| vec![sweep.clone()]).ok_or_else(|| {
-        let there = if known.is_empty() {
-            "there are none".to_owned()
-        } else {
-            format!("there are {}", known.join(", "))
-        };
-        Trouble::misuse(format!("there is no sweep {name} in the configuration; {there}"))
-            .advise(format!("an entry [sweeps.{name}] in {USUAL_FILE}; see `backstop sweep --help`"))
-    })
+    sweeps
+        .get(name)
+        .map(|sweep| vec![sweep.clone()])
+        .ok_or_else(|| {
+            let there = if known.is_empty() {
+                "there are none".to_owned()
+            } else {
+                format!("there are {}", known.join(", "))
+            };
+            Trouble::misuse(format!(
+                "there is no sweep {name} in the configuration; {there}"
+            ))
+            .advise(format!(
+                "an entry [sweeps.{name}] in {USUAL_FILE}; see `backstop sweep --help`"
+            ))
+        })
 }
 
 fn failed(sweep: &Sweep, error: &SweepError) -> Trouble {
@@ -137,12 +159,23 @@ const fn worse(one: Verdict, other: Verdict) -> Verdict {
 
 fn of(report: &Report) -> Verdict {
     let is_whole = report.unusable.is_empty() && report.refused.is_empty();
-    if is_whole { Verdict::Fine } else { Verdict::FallsShort }
+    if is_whole {
+        Verdict::Fine
+    } else {
+        Verdict::FallsShort
+    }
 }
 
-fn tell_one(sweep: &Sweep, report: &Report, args: &SweepArgs, context: &Context) -> Result<Verdict, Trouble> {
+fn tell_one(
+    sweep: &Sweep,
+    report: &Report,
+    args: &SweepArgs,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
     if context.output.is_json() {
-        context.output.json(&ReportShape::new(report, args.dry_run))?;
+        context
+            .output
+            .json(&ReportShape::new(report, args.dry_run))?;
         complain(sweep, report, context);
     } else {
         tell(sweep, report, args, context)?;
@@ -150,10 +183,18 @@ fn tell_one(sweep: &Sweep, report: &Report, args: &SweepArgs, context: &Context)
     Ok(of(report))
 }
 
-fn tell(sweep: &Sweep, report: &Report, args: &SweepArgs, context: &Context) -> Result<(), Trouble> {
+fn tell(
+    sweep: &Sweep,
+    report: &Report,
+    args: &SweepArgs,
+    context: &Context,
+) -> Result<(), Trouble> {
     let number = |rows: &[Value]| count(rows.len() as u64);
-    let (done, rows) =
-        if args.dry_run { ("to enqueue", &report.would_enqueue) } else { ("enqueued", &report.enqueued) };
+    let (done, rows) = if args.dry_run {
+        ("to enqueue", &report.would_enqueue)
+    } else {
+        ("enqueued", &report.enqueued)
+    };
     context.output.line(format!(
         "{}: {} found, {} alive, {} dead, {} {done}{}",
         sweep.name(),
@@ -161,7 +202,11 @@ fn tell(sweep: &Sweep, report: &Report, args: &SweepArgs, context: &Context) -> 
         number(&report.alive),
         number(&report.dead),
         number(rows),
-        if report.is_cut { "; there may be more" } else { "" },
+        if report.is_cut {
+            "; there may be more"
+        } else {
+            ""
+        },
     ))?;
     for row in rows {
         context.output.line(format!("  {row}"))?;
@@ -170,13 +215,15 @@ fn tell(sweep: &Sweep, report: &Report, args: &SweepArgs, context: &Context) -> 
         context.output.note("there are more rows than a run can look at: what is lost behind these is not seen until they are done with");
     }
     if !report.dead.is_empty() {
-        context.output.note(format!("try: backstop dead list --queue {}", sweep.queue()));
+        context
+            .output
+            .note(format!("try: backstop dead list --queue {}", sweep.queue()));
     }
     if !report.spent.is_empty() {
         let spent = number(&report.spent);
-        context
-            .output
-            .note(format!("{spent} have a job that ended and keeps its unique key; they are left alone"));
+        context.output.note(format!(
+            "{spent} have a job that ended and keeps its unique key; they are left alone"
+        ));
     }
     complain(sweep, report, context);
     Ok(())
@@ -185,27 +232,42 @@ fn tell(sweep: &Sweep, report: &Report, args: &SweepArgs, context: &Context) -> 
 /// What keeps rows from being recovered.
 fn complain(sweep: &Sweep, report: &Report, context: &Context) {
     for unusable in &report.unusable {
-        context.output.warn(format!("sweep {}: row {}: {}", sweep.name(), unusable.row, unusable.why));
+        context.output.warn(format!(
+            "sweep {}: row {}: {}",
+            sweep.name(),
+            unusable.row,
+            unusable.why
+        ));
     }
     if !report.refused.is_empty() {
         let (refused, queue) = (count(report.refused.len() as u64), sweep.queue());
-        context
-            .output
-            .warn(format!("sweep {}: queue {queue} is full and did not take {refused}", sweep.name()));
+        context.output.warn(format!(
+            "sweep {}: queue {queue} is full and did not take {refused}",
+            sweep.name()
+        ));
     }
 }
 
-async fn history(sweeps: &[Sweep], backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
+async fn history(
+    sweeps: &[Sweep],
+    backstop: &Backstop,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
     let mut all = Vec::new();
     for sweep in sweeps {
         let sweeper: Sweeper = backstop.sweeper(sweep);
         all.push((sweep, sweeper.history().await?));
     }
     if context.output.is_json() {
-        let sweeps = all.iter().map(|(sweep, runs)| (sweep.name(), SweepShape::runs(runs))).collect();
+        let sweeps = all
+            .iter()
+            .map(|(sweep, runs)| (sweep.name(), SweepShape::runs(runs)))
+            .collect();
         context.output.json(&SweepsShape { sweeps })?;
     } else if all.iter().all(|(_, runs)| runs.is_empty()) {
-        context.output.note("no sweep has run yet; workers run them by themselves, `backstop sweep` by hand");
+        context
+            .output
+            .note("no sweep has run yet; workers run them by themselves, `backstop sweep` by hand");
     } else {
         context.output.table(&table(&all, backstop.now()))?;
     }
@@ -214,10 +276,13 @@ async fn history(sweeps: &[Sweep], backstop: &Backstop, context: &Context) -> Re
 
 fn table(all: &[(&Sweep, Vec<PastRun>)], now: Time) -> Table {
     let mut table = Table::new(&[
-        "SWEEP", "WHEN", "TOOK", "FOUND", "ALIVE", "DEAD", "ENQUEUED", "GIVEN UP", "KEY KEPT", "REFUSED",
-        "ERROR",
+        "SWEEP", "WHEN", "TOOK", "FOUND", "ALIVE", "DEAD", "ENQUEUED", "GIVEN UP", "KEY KEPT",
+        "REFUSED", "ERROR",
     ]);
-    for (sweep, run) in all.iter().flat_map(|(sweep, runs)| runs.iter().map(move |run| (sweep, run))) {
+    for (sweep, run) in all
+        .iter()
+        .flat_map(|(sweep, runs)| runs.iter().map(move |run| (sweep, run)))
+    {
         let plain = |text: String| (text, Tone::Plain);
         let number = |number: usize| plain(count(number as u64));
         table.toned([

@@ -86,9 +86,12 @@ impl TableArgs {
                 [] => "there are none".to_owned(),
                 known => format!("there are {}", known.join(", ")),
             };
-            Trouble::misuse(format!("there is no table {name} in the configuration; {there}")).advise(
-                format!("an entry [tables.{name}] in {USUAL_FILE}; see `backstop table check --help`"),
-            )
+            Trouble::misuse(format!(
+                "there is no table {name} in the configuration; {there}"
+            ))
+            .advise(format!(
+                "an entry [tables.{name}] in {USUAL_FILE}; see `backstop table check --help`"
+            ))
         })
     }
 }

@@ -87,24 +87,41 @@ pub(crate) async fn run(command: &TokenCommand, context: &Context) -> Result<Ver
 async fn create(args: &CreateArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.open().await?;
     let (scopes, queues) = (once(&args.scopes), once(&args.queues));
-    let new = NewToken { name: args.name.clone(), scopes, queues, expires_in: args.expires };
+    let new = NewToken {
+        name: args.name.clone(),
+        scopes,
+        queues,
+        expires_in: args.expires,
+    };
     let tokens = Tokens::of(&backstop).because(args.because.reason());
-    let minted = tokens.create(&Context::who(), new).await.map_err(|error| match error {
-        BadToken::Store(error) => error.into(),
-        other => Trouble::misuse(other),
-    })?;
+    let minted = tokens
+        .create(&Context::who(), new)
+        .await
+        .map_err(|error| match error {
+            BadToken::Store(error) => error.into(),
+            other => Trouble::misuse(other),
+        })?;
     if context.output.is_json() {
-        context.output.json(&json!({ "id": minted.id, "token": minted.token }))?;
+        context
+            .output
+            .json(&json!({ "id": minted.id, "token": minted.token }))?;
     } else {
         context.output.line(&minted.token)?;
-        context.output.note(format!("its id is {}; the token is not shown again", minted.id));
+        context.output.note(format!(
+            "its id is {}; the token is not shown again",
+            minted.id
+        ));
     }
     Ok(Verdict::Fine)
 }
 
 /// Each of these once, in order.
 fn once<T: Ord + Clone>(said: &[T]) -> Vec<T> {
-    said.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()
+    said.iter()
+        .cloned()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
 }
 
 async fn list(context: &Context) -> Result<Verdict, Trouble> {
@@ -114,7 +131,9 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
         let tokens: Vec<Value> = tokens.iter().map(|token| shape(token, now)).collect();
         context.output.json(&json!({ "tokens": tokens }))?;
     } else if tokens.is_empty() {
-        context.output.note("no tokens yet; try: backstop token create --scope admin");
+        context
+            .output
+            .note("no tokens yet; try: backstop token create --scope admin");
     } else {
         context.output.table(&table(&tokens, now))?;
     }
@@ -148,7 +167,11 @@ fn table(tokens: &[Token], now: Time) -> Table {
             plain(token.id.clone()),
             plain(token.name.clone()),
             plain(scopes.join(", ")),
-            plain(if queues.is_empty() { "all".to_owned() } else { queues.join(", ") }),
+            plain(if queues.is_empty() {
+                "all".to_owned()
+            } else {
+                queues.join(", ")
+            }),
             plain(relative(token.created_at, now)),
             expires,
         ]);
@@ -158,13 +181,19 @@ fn table(tokens: &[Token], now: Time) -> Table {
 
 async fn revoke(args: &RevokeArgs, context: &Context) -> Result<Verdict, Trouble> {
     let (backstop, id) = (context.open().await?, &args.id);
-    if !Tokens::of(&backstop).because(args.because.reason()).revoke(&Context::who(), id).await? {
+    if !Tokens::of(&backstop)
+        .because(args.because.reason())
+        .revoke(&Context::who(), id)
+        .await?
+    {
         return Err(Trouble::new(format!("there is no token {id}")).advise("backstop token list"));
     }
     if context.output.is_json() {
         context.output.json(&json!({ "id": id, "revoked": true }))?;
     } else {
-        context.output.line(format!("{id} is revoked; servers notice within seconds"))?;
+        context
+            .output
+            .line(format!("{id} is revoked; servers notice within seconds"))?;
     }
     Ok(Verdict::Fine)
 }

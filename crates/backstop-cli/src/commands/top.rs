@@ -64,8 +64,10 @@ impl TopArgs {
 /// Shows the store until `q`, or once.
 pub(crate) async fn run(args: &TopArgs, context: &Context) -> Result<Verdict, Trouble> {
     if args.interval < INTERVAL_MIN || args.interval > INTERVAL_MAX {
-        let cause =
-            format!("--interval must be from {INTERVAL_MIN} to {INTERVAL_MAX}; it is {}", args.interval);
+        let cause = format!(
+            "--interval must be from {INTERVAL_MIN} to {INTERVAL_MAX}; it is {}",
+            args.interval
+        );
         return Err(Trouble::misuse(cause).advise("backstop top --interval 2s"));
     }
     if args.has_the_screen(context.output.is_json()) {
@@ -89,8 +91,13 @@ async fn once(args: &TopArgs, context: &Context) -> Result<Verdict, Trouble> {
     }
     let mut state = State::new(args.view, context.config.store.to_string());
     state.take_in(figures, trail);
-    let (width, _) = terminal::size().ok().filter(|_| stdout().is_terminal()).unwrap_or(USUAL_SIZE);
-    context.output.lines(&draw::text(&mut state, width.max(40)))?;
+    let (width, _) = terminal::size()
+        .ok()
+        .filter(|_| stdout().is_terminal())
+        .unwrap_or(USUAL_SIZE);
+    context
+        .output
+        .lines(&draw::text(&mut state, width.max(40)))?;
     Ok(Verdict::Fine)
 }
 

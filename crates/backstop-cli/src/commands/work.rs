@@ -11,8 +11,8 @@ use backstop::config::{Config, HandlerConfig, USUAL_FILE};
 use backstop::sweeps::Sweep;
 use backstop::workers::LISTED;
 use backstop::{
-    Backstop, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running, Schedule,
-    Span,
+    Backstop, Exec, ExecOutput, Http, Progress, QueueName, QueueSettings, RetryPolicy, Running,
+    Schedule, Span,
 };
 use backstop_core::limits::REFUSED_AT_START_FOR;
 use backstop_core::port::StoreError;
@@ -109,8 +109,18 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     let started = Instant::now();
     let signals = serve::Signals::listen()?;
     // Who stays to the end of a queue only has no time for what is looked for every half hour.
-    let sweeps: Vec<Sweep> = context.config.sweeps.values().filter(|_| !args.until_empty).cloned().collect();
-    let tables = if args.until_empty { Vec::new() } else { crew::tables(&context.config)? };
+    let sweeps: Vec<Sweep> = context
+        .config
+        .sweeps
+        .values()
+        .filter(|_| !args.until_empty)
+        .cloned()
+        .collect();
+    let tables = if args.until_empty {
+        Vec::new()
+    } else {
+        crew::tables(&context.config)?
+    };
     if args.until_empty {
         // What is due now belongs to what is to be done; the worker's own look might come after the queues were found empty.
         let schedules: Vec<Schedule> = context.config.schedules.values().cloned().collect();
@@ -122,14 +132,23 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     crew::announce::sweeps(&sweeps, context.output);
     crew::announce::tables(&tables, &context.config, context.output);
     let queues: Vec<QueueName> = lanes.into_iter().map(|lane| lane.queue).collect();
-    let until = if args.until_empty { serve::Until::Empty } else { serve::Until::Told };
-    let (progress, refusal) = serve::serve(running, signals, &backstop, &queues, until, context).await;
+    let until = if args.until_empty {
+        serve::Until::Empty
+    } else {
+        serve::Until::Told
+    };
+    let (progress, refusal) =
+        serve::serve(running, signals, &backstop, &queues, until, context).await;
     summarise(&worker, progress, started.elapsed(), context)?;
     if let Some(error) = refusal {
         return Err(refused(&error, &context.config.store));
     }
     let falls_short = args.until_empty && progress.dead > 0;
-    Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
+    Ok(if falls_short {
+        Verdict::FallsShort
+    } else {
+        Verdict::Fine
+    })
 }
 
 /// What the store says to a role without rights, for as long as a worker would hear it at its start: one that is started all the same says
@@ -154,13 +173,15 @@ fn lanes(args: &WorkArgs, config: &Config) -> Result<Vec<Lane>, Trouble> {
     let queues: Vec<QueueName> = match (args.queues.is_empty(), &flagged) {
         (false, _) => args.queues.clone(),
         (true, Some(_)) => {
-            return Err(
-                Trouble::misuse("which queues?").advise("backstop work QUEUE --exec CMD | --http URL")
-            );
+            return Err(Trouble::misuse("which queues?")
+                .advise("backstop work QUEUE --exec CMD | --http URL"));
         }
         (true, None) => with_handlers(config)?,
     };
-    queues.into_iter().map(|queue| lane(queue, flagged.as_ref(), args, config)).collect()
+    queues
+        .into_iter()
+        .map(|queue| lane(queue, flagged.as_ref(), args, config))
+        .collect()
 }
 
 /// The handler the flags name, if they name one.
@@ -168,8 +189,17 @@ fn flagged(args: &WorkArgs) -> Result<Option<HandlerConfig>, Trouble> {
     if let Some(address) = &args.http {
         return Ok(Some(HandlerConfig::Http(service(address)?)));
     }
-    let by_argv = || args.argv.split_first().map(|(program, rest)| Exec::new(program, rest));
-    Ok(args.exec.as_ref().map(Exec::shell).or_else(by_argv).map(HandlerConfig::Exec))
+    let by_argv = || {
+        args.argv
+            .split_first()
+            .map(|(program, rest)| Exec::new(program, rest))
+    };
+    Ok(args
+        .exec
+        .as_ref()
+        .map(Exec::shell)
+        .or_else(by_argv)
+        .map(HandlerConfig::Exec))
 }
 
 /// The web service that a flag names.
@@ -181,14 +211,19 @@ pub(super) fn service(address: &str) -> Result<Http, Trouble> {
 }
 
 fn with_handlers(config: &Config) -> Result<Vec<QueueName>, Trouble> {
-    let served = config.queues.iter().filter(|(_, queue)| queue.handler.is_some());
+    let served = config
+        .queues
+        .iter()
+        .filter(|(_, queue)| queue.handler.is_some());
     let queues: Vec<QueueName> = served.map(|(name, _)| name.clone()).collect();
     let is_idle = config.tables.values().all(|table| table.handler.is_none());
     if queues.is_empty() && config.schedules.is_empty() && config.sweeps.is_empty() && is_idle {
         return Err(Trouble::misuse(
             "there is nothing to run: no queue and no table has a handler in the configuration",
         )
-        .advise(format!("backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}")));
+        .advise(format!(
+            "backstop work QUEUE --exec CMD | --http URL, or a handler in {USUAL_FILE}"
+        )));
     }
     Ok(queues)
 }
@@ -204,17 +239,30 @@ fn lane(
         Trouble::misuse(format!("queue {queue} has no handler in the configuration"))
             .advise(format!("backstop work {queue} --exec CMD | --http URL"))
     })?;
-    let output = if args.show_output { ExecOutput::Shown } else { ExecOutput::Discarded };
+    let output = if args.show_output {
+        ExecOutput::Shown
+    } else {
+        ExecOutput::Discarded
+    };
     let settings = settings(entry.settings, args)?;
     let handler = match handler.within(settings.timeout) {
         HandlerConfig::Exec(exec) => HandlerConfig::Exec(exec.stdout(output)),
         http @ HandlerConfig::Http(_) => http,
     };
-    Ok(Lane { queue, handler, settings })
+    Ok(Lane {
+        queue,
+        handler,
+        settings,
+    })
 }
 
 fn settings(entry: QueueSettings, args: &WorkArgs) -> Result<QueueSettings, Trouble> {
-    let retry: RetryPolicy = args.retry.as_deref().map(policy::read).transpose()?.unwrap_or(entry.retry);
+    let retry: RetryPolicy = args
+        .retry
+        .as_deref()
+        .map(policy::read)
+        .transpose()?
+        .unwrap_or(entry.retry);
     Ok(QueueSettings {
         concurrency: args.concurrency.unwrap_or(entry.concurrency),
         retry: match args.max_attempts {
@@ -233,10 +281,21 @@ fn announce(running: &Running, lanes: &[Lane], shows_output: bool, context: &Con
     let served = |lane: &Lane| format!("{} ({} at once)", lane.queue, lane.settings.concurrency);
     let served: Vec<String> = lanes.iter().map(served).collect();
     if !served.is_empty() {
-        output.announce(format!("worker {} serves {}", paint.bold(running.name()), served.join(", ")));
-        output.announce(format!("a dead worker's job runs again within {}", running.recovery_bound()));
+        output.announce(format!(
+            "worker {} serves {}",
+            paint.bold(running.name()),
+            served.join(", ")
+        ));
+        output.announce(format!(
+            "a dead worker's job runs again within {}",
+            running.recovery_bound()
+        ));
     }
-    if !shows_output && lanes.iter().any(|lane| matches!(lane.handler, HandlerConfig::Exec(_))) {
+    if !shows_output
+        && lanes
+            .iter()
+            .any(|lane| matches!(lane.handler, HandlerConfig::Exec(_)))
+    {
         output.announce("what commands write to stdout is dropped; see it with --show-output");
     }
     crew::announce::schedules(running.name(), &context.config, output);
@@ -256,8 +315,22 @@ struct SummaryShape<'a> {
     elapsed_ms: u64,
 }
 
-fn summarise(worker: &str, progress: Progress, elapsed: Duration, context: &Context) -> Result<(), Trouble> {
-    let Progress { started, done, retried, dead, cancelled, released, lost, recovered } = progress;
+fn summarise(
+    worker: &str,
+    progress: Progress,
+    elapsed: Duration,
+    context: &Context,
+) -> Result<(), Trouble> {
+    let Progress {
+        started,
+        done,
+        retried,
+        dead,
+        cancelled,
+        released,
+        lost,
+        recovered,
+    } = progress;
     if context.output.is_json() {
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         return context.output.json(&SummaryShape {
@@ -278,12 +351,28 @@ fn summarise(worker: &str, progress: Progress, elapsed: Duration, context: &Cont
     let mut parts = vec![
         paint.good(format!("{} done", count(done))),
         format!("{} retried", count(retried)),
-        if dead > 0 { paint.bad(dead_text) } else { dead_text },
+        if dead > 0 {
+            paint.bad(dead_text)
+        } else {
+            dead_text
+        },
     ];
-    let rare =
-        [("cancelled", cancelled), ("released", released), ("leases lost", lost), ("recovered", recovered)];
-    parts.extend(rare.iter().filter(|(_, n)| *n > 0).map(|(word, n)| format!("{} {word}", count(*n))));
-    context.output.line(format!("{} in {:.1}s", parts.join(", "), elapsed.as_secs_f64()))?;
+    let rare = [
+        ("cancelled", cancelled),
+        ("released", released),
+        ("leases lost", lost),
+        ("recovered", recovered),
+    ];
+    parts.extend(
+        rare.iter()
+            .filter(|(_, n)| *n > 0)
+            .map(|(word, n)| format!("{} {word}", count(*n))),
+    );
+    context.output.line(format!(
+        "{} in {:.1}s",
+        parts.join(", "),
+        elapsed.as_secs_f64()
+    ))?;
     if dead > 0 {
         context.output.note("try: backstop job list --state dead");
     }

@@ -88,11 +88,23 @@ pub(crate) async fn run(command: &WorkerCommand, context: &Context) -> Result<Ve
         WorkerCommand::List => list(context).await,
         WorkerCommand::Quiet(args) => {
             let changes = args.because.changes(&context.look().await?);
-            order(&changes, &WorkerName::new(&args.worker), Order::Quiet, context).await
+            order(
+                &changes,
+                &WorkerName::new(&args.worker),
+                Order::Quiet,
+                context,
+            )
+            .await
         }
         WorkerCommand::Resume(args) => {
             let changes = args.because.changes(&context.look().await?);
-            order(&changes, &WorkerName::new(&args.worker), Order::Resume, context).await
+            order(
+                &changes,
+                &WorkerName::new(&args.worker),
+                Order::Resume,
+                context,
+            )
+            .await
         }
         WorkerCommand::Stop(args) => stop(args, context).await,
     }
@@ -103,24 +115,28 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     let workers = backstop.workers(LISTED).await?;
     let now = backstop.now();
     if context.output.is_json() {
-        let shapes = workers.iter().map(|worker| WorkerShape::new(worker, now)).collect();
+        let shapes = workers
+            .iter()
+            .map(|worker| WorkerShape::new(worker, now))
+            .collect();
         context.output.json(&WorkersShape { workers: shapes })?;
     } else if workers.is_empty() {
-        context
-            .output
-            .note("no worker was heard of within the hour; try: backstop work emails --exec ./send-mail");
+        context.output.note(
+            "no worker was heard of within the hour; try: backstop work emails --exec ./send-mail",
+        );
     } else {
         // A server without handlers keeps house for workers elsewhere; it serves no queue and is none of them.
-        let is_server = |worker: &WorkerInfo| worker.status.queues.is_empty() && worker.status.running == 0;
+        let is_server =
+            |worker: &WorkerInfo| worker.status.queues.is_empty() && worker.status.running == 0;
         let (servers, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(is_server);
         if !workers.is_empty() {
             context.output.table(&table(&workers, now))?;
         }
         if !servers.is_empty() {
             let servers = count(servers.len() as u64);
-            context
-                .output
-                .note(format!("not listed: {servers} without queues, such as a server without handlers"));
+            context.output.note(format!(
+                "not listed: {servers} without queues, such as a server without handlers"
+            ));
         }
     }
     Ok(Verdict::Fine)
@@ -150,8 +166,10 @@ fn table(workers: &[WorkerInfo], now: Time) -> Table {
         "LAST BEAT",
         "QUEUES",
     ]);
-    let mut sorted: Vec<(Health, &WorkerInfo)> =
-        workers.iter().map(|worker| (worker.health(now), worker)).collect();
+    let mut sorted: Vec<(Health, &WorkerInfo)> = workers
+        .iter()
+        .map(|worker| (worker.health(now), worker))
+        .collect();
     sorted.sort_by_key(|(health, _)| *health);
     for (health, worker) in sorted {
         let (status, about) = (&worker.status, &worker.about);
@@ -163,7 +181,12 @@ fn table(workers: &[WorkerInfo], now: Time) -> Table {
             plain(about.host.clone().unwrap_or_default()),
             plain(about.pid.map(|pid| pid.to_string()).unwrap_or_default()),
             plain(about.version.clone().unwrap_or_default()),
-            plain(about.since.map(|since| relative(since, now)).unwrap_or_default()),
+            plain(
+                about
+                    .since
+                    .map(|since| relative(since, now))
+                    .unwrap_or_default(),
+            ),
             plain(count(status.running)),
             // Of one moment with what it holds: what it says of itself is as old as its last beat.
             plain(
@@ -173,7 +196,14 @@ fn table(workers: &[WorkerInfo], now: Time) -> Table {
             ),
             plain(about.memory.map(bytes).unwrap_or_default()),
             plain(relative(status.seen_at, now)),
-            plain(status.queues.iter().map(QueueName::as_str).collect::<Vec<_>>().join(", ")),
+            plain(
+                status
+                    .queues
+                    .iter()
+                    .map(QueueName::as_str)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            ),
         ]);
     }
     table
@@ -184,10 +214,14 @@ async fn stop(args: &StopArgs, context: &Context) -> Result<Verdict, Trouble> {
     let name = WorkerName::new(&args.worker);
     if !args.yes {
         let workers = backstop.store().workers(LISTED, backstop.now()).await?;
-        let held = workers.iter().find(|worker| worker.name == name).map_or(0, |worker| worker.running);
+        let held = workers
+            .iter()
+            .find(|worker| worker.name == name)
+            .map_or(0, |worker| worker.running);
         let jobs = counted(held, "job");
         let question = format!("Stop {name}, which holds {jobs}?");
-        let refusal = format!("stopping {name} ends a worker with {jobs}, and nobody can be asked here");
+        let refusal =
+            format!("stopping {name} ends a worker with {jobs}, and nobody can be asked here");
         if !confirm::ask(
             &question,
             refusal,
@@ -197,7 +231,13 @@ async fn stop(args: &StopArgs, context: &Context) -> Result<Verdict, Trouble> {
             return Ok(Verdict::FallsShort);
         }
     }
-    order(&args.because.changes(&backstop), &name, Order::Stop, context).await
+    order(
+        &args.because.changes(&backstop),
+        &name,
+        Order::Stop,
+        context,
+    )
+    .await
 }
 
 async fn order(
@@ -208,22 +248,31 @@ async fn order(
 ) -> Result<Verdict, Trouble> {
     let Some(given) = changes.order(name, order).await? else {
         return Err(
-            Trouble::new(format!("there is no worker {name} to be asked")).advise("backstop worker list")
+            Trouble::new(format!("there is no worker {name} to be asked"))
+                .advise("backstop worker list"),
         );
     };
     if given.ordered == Ordered::TooLate {
-        return Err(Trouble::new(format!("worker {name} has begun to stop and does not go back to work"))
-            .advise("start another one"));
+        return Err(Trouble::new(format!(
+            "worker {name} has begun to stop and does not go back to work"
+        ))
+        .advise("start another one"));
     }
     if context.output.is_json() {
-        context.output.json(&OrderedShape::new(name.as_str(), given))?;
+        context
+            .output
+            .json(&OrderedShape::new(name.as_str(), given))?;
     } else {
         let then = match order {
             Order::Quiet => "takes no new jobs within seconds; what it runs may end",
             Order::Resume => "goes on within seconds, unless it has begun to stop",
             Order::Stop => "ends what it runs, within its grace, and then itself",
         };
-        let same = if given.ordered == Ordered::Same { "as it was: " } else { "" };
+        let same = if given.ordered == Ordered::Same {
+            "as it was: "
+        } else {
+            ""
+        };
         context.output.line(format!("{name}: {same}{then}"))?;
         if !given.listens {
             context.output.warn(format!("{name}: {UNHEARD}"));

@@ -11,7 +11,11 @@ use std::fmt::Display;
 pub(crate) fn schedules(worker: impl Display, config: &Config, output: Output) {
     let names: Vec<&str> = config.schedules.keys().map(ScheduleName::as_str).collect();
     if !names.is_empty() {
-        output.announce(format!("worker {} fires {}", output.paint_notes().bold(worker), names.join(", ")));
+        output.announce(format!(
+            "worker {} fires {}",
+            output.paint_notes().bold(worker),
+            names.join(", ")
+        ));
     }
 }
 

@@ -5,11 +5,17 @@ use backstop::config::{Config, HandlerConfig, USUAL_FILE};
 
 /// Refuses a handler whose program cannot be started; `what` is it for, such as `queue emails`.
 pub(crate) fn check(what: &str, handler: &HandlerConfig) -> Result<(), Trouble> {
-    let HandlerConfig::Exec(exec) = handler else { return Ok(()) };
+    let HandlerConfig::Exec(exec) = handler else {
+        return Ok(());
+    };
     exec.check().map_err(|problem| {
         let mend = "correct the command, or start it where its program is";
-        Trouble::misuse(format!("the handler of {what} cannot be started: {problem}"))
-            .advise(format!("{mend}; backstop config check tells of every handler in {USUAL_FILE}"))
+        Trouble::misuse(format!(
+            "the handler of {what} cannot be started: {problem}"
+        ))
+        .advise(format!(
+            "{mend}; backstop config check tells of every handler in {USUAL_FILE}"
+        ))
     })
 }
 
@@ -24,10 +30,15 @@ pub(crate) fn check_tables(config: &Config) -> Result<(), Trouble> {
 }
 
 fn check_those(config: &Config, wanted: impl Fn(&str) -> bool) -> Result<(), Trouble> {
-    for ([section, name], handler) in
-        config.handlers().into_iter().filter(|([section, _], _)| wanted(section))
+    for ([section, name], handler) in config
+        .handlers()
+        .into_iter()
+        .filter(|([section, _], _)| wanted(section))
     {
-        check(&format!("{} {name}", section.trim_end_matches('s')), handler)?;
+        check(
+            &format!("{} {name}", section.trim_end_matches('s')),
+            handler,
+        )?;
     }
     Ok(())
 }

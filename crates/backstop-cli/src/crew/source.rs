@@ -14,14 +14,19 @@ impl Source {
         wanted: Option<(KafkaSource, Fields)>,
         stream: &Arc<RunningStream>,
     ) -> Result<Self, Trouble> {
-        let Some((kafka, fields)) = wanted else { return Ok(Self(None)) };
-        let mut settings = backstop_kafka::Settings::new(&kafka.brokers, [kafka.topic], &kafka.group);
+        let Some((kafka, fields)) = wanted else {
+            return Ok(Self(None));
+        };
+        let mut settings =
+            backstop_kafka::Settings::new(&kafka.brokers, [kafka.topic], &kafka.group);
         for (name, value) in &kafka.properties {
             settings.properties.set(name, value);
         }
         let sink = backstop_kafka::StreamSink::new(Arc::clone(stream), fields);
         let source = backstop_kafka::Source::start(&settings, Arc::new(sink));
-        Ok(Self(Some(source.map_err(|error| Trouble::misuse(format!("source: {error}")))?)))
+        Ok(Self(Some(source.map_err(|error| {
+            Trouble::misuse(format!("source: {error}"))
+        })?)))
     }
 
     pub(super) async fn stop(self) {
@@ -33,20 +38,26 @@ impl Source {
 
 #[cfg(not(feature = "kafka"))]
 impl Source {
-    #[expect(clippy::needless_pass_by_value, reason = "a source keeps it, where there is one")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a source keeps it, where there is one"
+    )]
     pub(super) fn start(
         wanted: Option<(KafkaSource, Fields)>,
         _: &Arc<RunningStream>,
     ) -> Result<Self, Trouble> {
         match wanted {
             None => Ok(Self()),
-            Some(_) => {
-                Err(Trouble::misuse("its records come from Kafka, and this program was built without that")
-                    .advise("cargo install --locked --path crates/backstop-cli --features kafka"))
-            }
+            Some(_) => Err(Trouble::misuse(
+                "its records come from Kafka, and this program was built without that",
+            )
+            .advise("cargo install --locked --path crates/backstop-cli --features kafka")),
         }
     }
 
-    #[expect(clippy::unused_async, reason = "a source takes its time to stop, where there is one")]
+    #[expect(
+        clippy::unused_async,
+        reason = "a source takes its time to stop, where there is one"
+    )]
     pub(super) async fn stop(self) {}
 }

@@ -24,11 +24,21 @@ impl ServedStream {
         let handler = handler(name, &config)?;
         let (wanted, fields) = (config.source, config.fields);
         let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
-        let stream = Arc::new(stream.serve(config.settings, handler).map_err(Trouble::misuse)?);
-        let letters =
-            backstop.worker().handle_queue(letters_queue(name).as_str(), stream.letters()).start()?;
+        let stream = Arc::new(
+            stream
+                .serve(config.settings, handler)
+                .map_err(Trouble::misuse)?,
+        );
+        let letters = backstop
+            .worker()
+            .handle_queue(letters_queue(name).as_str(), stream.letters())
+            .start()?;
         let source = Source::start(wanted.zip(fields), &stream)?;
-        Ok(Self { stream, letters, source })
+        Ok(Self {
+            stream,
+            letters,
+            source,
+        })
     }
 
     /// Whether what its handler needs is there; starts nothing.
@@ -53,10 +63,14 @@ impl ServedStream {
 }
 
 fn handler(name: &StreamName, config: &StreamConfig) -> Result<Command, Trouble> {
-    let handler = config.handler.clone().map(|handler| handler.within(config.settings.timeout));
+    let handler = config
+        .handler
+        .clone()
+        .map(|handler| handler.within(config.settings.timeout));
     let handler = handler.ok_or_else(|| {
-        Trouble::misuse(format!("stream {name} has no handler in the configuration"))
-            .advise(format!("backstop stream serve {name} --exec CMD | --http URL"))
+        Trouble::misuse(format!("stream {name} has no handler in the configuration")).advise(
+            format!("backstop stream serve {name} --exec CMD | --http URL"),
+        )
     })?;
     command(handler)
 }

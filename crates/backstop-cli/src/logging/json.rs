@@ -45,9 +45,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for Json
         for span in context.event_scope().into_iter().flat_map(Scope::from_root) {
             let extensions = span.extensions();
             let fields = extensions.get::<FormattedFields<JsonFields>>();
-            let fields = fields.and_then(|fields| serde_json::from_str::<Map<String, Value>>(fields).ok());
+            let fields =
+                fields.and_then(|fields| serde_json::from_str::<Map<String, Value>>(fields).ok());
             // What is for whoever exports spans says nothing in a log.
-            line.extend(fields.into_iter().flatten().filter(|(name, _)| !name.starts_with("otel.")));
+            line.extend(
+                fields
+                    .into_iter()
+                    .flatten()
+                    .filter(|(name, _)| !name.starts_with("otel.")),
+            );
         }
         event.record(&mut Fields(&mut line));
         let metadata = event.metadata();
@@ -59,14 +65,19 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, JsonFields> for Json
             })
             .collect();
         line.insert("at".to_owned(), Value::from(now().to_string()));
-        line.insert("level".to_owned(), Value::from(metadata.level().as_str().to_lowercase()));
+        line.insert(
+            "level".to_owned(),
+            Value::from(metadata.level().as_str().to_lowercase()),
+        );
         line.insert("target".to_owned(), Value::from(metadata.target()));
         writeln!(writer, "{}", escaped_json(&Value::Object(line).to_string()))
     }
 }
 
 fn now() -> Time {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Time::from_micros(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX))
 }
 
@@ -75,7 +86,8 @@ struct Fields<'a>(&'a mut Map<String, Value>);
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.insert(field.name().to_owned(), Value::from(format!("{value:?}")));
+        self.0
+            .insert(field.name().to_owned(), Value::from(format!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {

@@ -47,20 +47,27 @@ pub(super) fn start(
     }
     // Fails if there is one, which is then as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let mut exporter =
-        SpanExporter::builder().with_http().with_headers(telemetry.headers.clone().into_iter().collect());
+    let mut exporter = SpanExporter::builder()
+        .with_http()
+        .with_headers(telemetry.headers.clone().into_iter().collect());
     if let Some(address) = telemetry.otlp.as_ref().filter(|_| of_environment.is_none()) {
         exporter = exporter.with_endpoint(address);
     }
     let failed = |error| {
-        Trouble::misuse(format!("spans cannot be exported: {error}"))
-            .advise("`otlp = \"http://HOST:4318\"` under [telemetry], or OTEL_EXPORTER_OTLP_ENDPOINT")
+        Trouble::misuse(format!("spans cannot be exported: {error}")).advise(
+            "`otlp = \"http://HOST:4318\"` under [telemetry], or OTEL_EXPORTER_OTLP_ENDPOINT",
+        )
     };
     let mut provider = SdkTracerProvider::builder()
         .with_batch_exporter(exporter.build().map_err(failed)?)
         .with_resource(resource(telemetry, said("OTEL_SERVICE_NAME")));
-    if let Some(share) = telemetry.sample.filter(|_| said("OTEL_TRACES_SAMPLER").is_none()) {
-        provider = provider.with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(share))));
+    if let Some(share) = telemetry
+        .sample
+        .filter(|_| said("OTEL_TRACES_SAMPLER").is_none())
+    {
+        provider = provider.with_sampler(Sampler::ParentBased(Box::new(
+            Sampler::TraceIdRatioBased(share),
+        )));
     }
     backstop::trace::exported_by(Ids);
     Ok(Some(Traces(provider.build())))
@@ -81,7 +88,9 @@ impl Traces {
             .with_tracer(self.0.tracer(SERVICE_USUAL))
             .with_location(false)
             .with_threads(false)
-            .with_filter(filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with(TARGETS)))
+            .with_filter(filter_fn(|metadata| {
+                metadata.is_span() && metadata.target().starts_with(TARGETS)
+            }))
             .boxed()
     }
 }

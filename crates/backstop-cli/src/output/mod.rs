@@ -44,11 +44,21 @@ pub(crate) struct Output {
 impl Output {
     /// As the flags say.
     pub(crate) fn new(globals: &Globals) -> Self {
-        let format = if globals.json { Format::Json } else { Format::Text };
+        let format = if globals.json {
+            Format::Json
+        } else {
+            Format::Text
+        };
         let results = Paint::new(io::stdout().is_terminal());
         let logs = globals.log_format;
         let notes = Paint::new(io::stderr().is_terminal() && logs == LogFormat::Text);
-        Self { format, logs, is_quiet: globals.quiet, results, notes }
+        Self {
+            format,
+            logs,
+            is_quiet: globals.quiet,
+            results,
+            notes,
+        }
     }
 
     /// Whether a program reads the results.
@@ -83,7 +93,10 @@ impl Output {
 
     /// A result as a table.
     pub(crate) fn table(self, table: &Table) -> Result<(), Trouble> {
-        self.verbatim(format_args!("{}\n", table.render(io::stdout().is_terminal())))
+        self.verbatim(format_args!(
+            "{}\n",
+            table.render(io::stdout().is_terminal())
+        ))
     }
 
     /// Something worth knowing that is not the result. A program that reads JSON is not told.
@@ -141,7 +154,9 @@ pub(crate) fn ask(question: impl Display) -> io::Result<()> {
 
 /// A value as JSON on one line, in which no character is left that a terminal acts on.
 pub(crate) fn json_text(value: &impl Serialize) -> Result<String, Trouble> {
-    Ok(escaped_json(&serde_json::to_string(value).map_err(Trouble::new)?))
+    Ok(escaped_json(
+        &serde_json::to_string(value).map_err(Trouble::new)?,
+    ))
 }
 
 /// Whether stderr takes colours.

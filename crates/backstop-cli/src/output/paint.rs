@@ -26,7 +26,9 @@ pub(super) fn shown(text: impl Display) -> String {
     let mut parts = clean.split(*MARK);
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let is_colour = part.split_once('m').is_some_and(|(code, _)| CODES.contains(&code));
+        let is_colour = part
+            .split_once('m')
+            .is_some_and(|(code, _)| CODES.contains(&code));
         shown.push_str(if is_colour { "\x1b[" } else { "" });
         shown.push_str(part);
     }
@@ -50,7 +52,11 @@ impl Paint {
     }
 
     fn wrap(self, code: &str, text: impl Display) -> String {
-        if self.0 { format!("{mark}{code}m{text}{mark}0m", mark = *MARK) } else { text.to_string() }
+        if self.0 {
+            format!("{mark}{code}m{text}{mark}0m", mark = *MARK)
+        } else {
+            text.to_string()
+        }
     }
 
     /// To be seen first.
@@ -94,6 +100,10 @@ mod tests {
         let hostile = "a\x1b]0;title\x07\u{9b}31m\nb";
         let expected = "\x1b[31ma\\u001b]0;title\\u0007\\u009b31m\\nb\x1b[0m";
         assert_eq!(shown(paint.bad(hostile)), expected);
-        assert_eq!(shown(format!("{}2Jx", *MARK)), "2Jx", "a mark stands for a colour and nothing else");
+        assert_eq!(
+            shown(format!("{}2Jx", *MARK)),
+            "2Jx",
+            "a mark stands for a colour and nothing else"
+        );
     }
 }

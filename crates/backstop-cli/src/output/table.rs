@@ -2,7 +2,8 @@
 
 use super::words::one_line;
 use comfy_table::{
-    Attribute, Cell, Color, ColumnConstraint, ContentArrangement, LineStyle, Table as Drawn, TableStyle,
+    Attribute, Cell, Color, ColumnConstraint, ContentArrangement, LineStyle, Table as Drawn,
+    TableStyle,
 };
 
 /// What a cell's content means; colour on a terminal, nothing elsewhere.
@@ -19,7 +20,8 @@ pub(crate) enum Tone {
 }
 
 /// A line under the header and no other: rows of a terminal are read, not counted.
-const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Rows under a header.
 #[derive(Clone, Debug)]
@@ -31,7 +33,10 @@ pub(crate) struct Table {
 impl Table {
     /// An empty table.
     pub(crate) fn new(header: &[&str]) -> Self {
-        Self { header: header.iter().map(|title| (*title).to_owned()).collect(), rows: Vec::new() }
+        Self {
+            header: header.iter().map(|title| (*title).to_owned()).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row.
@@ -41,12 +46,21 @@ impl Table {
 
     /// Adds a row whose cells have a meaning.
     pub(crate) fn toned(&mut self, cells: impl IntoIterator<Item = (String, Tone)>) {
-        self.rows.push(cells.into_iter().map(|(text, tone)| (one_line(&text), tone)).collect());
+        self.rows.push(
+            cells
+                .into_iter()
+                .map(|(text, tone)| (one_line(&text), tone))
+                .collect(),
+        );
     }
 
     /// As text.
     pub(crate) fn render(&self, is_terminal: bool) -> String {
-        if is_terminal { self.drawn() } else { self.tab_separated() }
+        if is_terminal {
+            self.drawn()
+        } else {
+            self.tab_separated()
+        }
     }
 
     fn drawn(&self) -> String {
@@ -54,7 +68,11 @@ impl Table {
         drawn
             .load_style(STYLE)
             .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_header(self.header.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+            .set_header(
+                self.header
+                    .iter()
+                    .map(|title| Cell::new(title).add_attribute(Attribute::Bold)),
+            );
         for row in &self.rows {
             drawn.add_row(row.iter().map(|(text, tone)| match tone {
                 Tone::Plain => Cell::new(text),
@@ -73,7 +91,12 @@ impl Table {
     fn tab_separated(&self) -> String {
         let mut lines = vec![self.header.join("\t")];
         for row in &self.rows {
-            lines.push(row.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("\t"));
+            lines.push(
+                row.iter()
+                    .map(|(text, _)| text.as_str())
+                    .collect::<Vec<_>>()
+                    .join("\t"),
+            );
         }
         lines.join("\n")
     }
@@ -81,13 +104,22 @@ impl Table {
     /// As Markdown, with columns of equal width.
     pub(crate) fn markdown(&self) -> String {
         let width = |column: usize| {
-            let cells =
-                self.rows.iter().filter_map(|row| row.get(column)).map(|(text, _)| text.chars().count());
-            cells.chain([self.header[column].chars().count()]).max().unwrap_or_default()
+            let cells = self
+                .rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|(text, _)| text.chars().count());
+            cells
+                .chain([self.header[column].chars().count()])
+                .max()
+                .unwrap_or_default()
         };
         let widths: Vec<usize> = (0..self.header.len()).map(width).collect();
         let line = |cells: Vec<&str>| {
-            let padded = cells.iter().zip(&widths).map(|(text, width)| format!("{text:<width$}"));
+            let padded = cells
+                .iter()
+                .zip(&widths)
+                .map(|(text, width)| format!("{text:<width$}"));
             format!("| {} |", padded.collect::<Vec<_>>().join(" | "))
         };
         let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();

@@ -9,7 +9,9 @@ pub(crate) fn unopened(error: OpenError, address: &Address) -> Trouble {
     match error {
         OpenError::UnknownStore(_) => Trouble::misuse(error).advise("--store sqlite:backstop.db"),
         OpenError::NotBuiltIn(_) => Trouble::misuse(error),
-        OpenError::RedisDecides => Trouble::misuse(error).advise("the same without relaxed durability"),
+        OpenError::RedisDecides => {
+            Trouble::misuse(error).advise("the same without relaxed durability")
+        }
         OpenError::Postgres(_) => {
             Trouble::misuse(error).advise("--store postgres://USER:PASSWORD@HOST:PORT/DATABASE")
         }
@@ -34,7 +36,9 @@ fn unanswered(error: StoreError, address: &Address) -> Trouble {
         (Some(StoreKind::Postgres), _) => {
             "psql with the same address: is the server up, does it let this role in from here, is the name right?"
         }
-        (Some(StoreKind::Redis), StoreError::Misuse { cause, .. }) if cause.contains("redis+cluster://") => {
+        (Some(StoreKind::Redis), StoreError::Misuse { cause, .. })
+            if cause.contains("redis+cluster://") =>
+        {
             let shown = address.to_string();
             let (scheme, place) = shown.split_once("://").unwrap_or(("redis", "HOST:PORT"));
             let hosts = place.split(['/', '?']).next().unwrap_or_default();
@@ -55,7 +59,10 @@ fn unanswered(error: StoreError, address: &Address) -> Trouble {
 /// Whether the store has a schema that this program does not know, as
 /// [`SchemaMark::check`](backstop::core::port::SchemaMark::check) says it.
 fn is_unknown_schema(cause: &str) -> bool {
-    ["made by a pre-release of backstop", "this program knows versions up to"]
-        .iter()
-        .any(|part| cause.contains(part))
+    [
+        "made by a pre-release of backstop",
+        "this program knows versions up to",
+    ]
+    .iter()
+    .any(|part| cause.contains(part))
 }

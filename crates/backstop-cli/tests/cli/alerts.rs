@@ -18,5 +18,7 @@ fn rules_and_board_are_written_to_stdout() {
 fn one_of_them_must_be_asked_for() {
     let place = Place::new();
     place.run(["alerts"]).complains(2, &["--prometheus"]);
-    place.run(["alerts", "--prometheus", "--grafana"]).complains(2, &["--grafana"]);
+    place
+        .run(["alerts", "--prometheus", "--grafana"])
+        .complains(2, &["--grafana"]);
 }

@@ -4,7 +4,10 @@ use serde_json::json;
 #[test]
 fn a_breaker_opened_by_hand_stops_its_queue_until_it_is_reset() {
     let place = Place::new();
-    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\nbreaker = {}\n");
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\nbreaker = {}\n",
+    );
     assert_eq!(place.json(["breaker", "list"]), json!({ "breakers": [] }));
     place.json(["breaker", "open", "q", "--why", "maintenance"]);
     place.json(["push", "q", "1", "--id", "a"]);
@@ -22,12 +25,23 @@ fn a_breaker_opened_by_hand_stops_its_queue_until_it_is_reset() {
     assert!(shown.contains("q\tbreaker\topen: jobs wait\t"), "{shown}");
     let why = place.json(["job", "why", "a"]);
     assert_eq!(why["gate"], "breaker_open");
-    assert!(why["try"].as_str().unwrap().contains("backstop breaker reset q"), "{why}");
+    assert!(
+        why["try"]
+            .as_str()
+            .unwrap()
+            .contains("backstop breaker reset q"),
+        "{why}"
+    );
     let told = place.run(["doctor"]).stdout;
-    assert!(told.contains("the breaker of queue q is open: maintenance"), "{told}");
+    assert!(
+        told.contains("the breaker of queue q is open: maintenance"),
+        "{told}"
+    );
     place.json(["breaker", "reset", "q"]);
     assert_eq!(place.json(["job", "why", "a"])["gate"], "no_worker");
-    place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
+    place
+        .run(["work", "q", "--exec", "exit 0", "--until-empty"])
+        .succeeded();
     assert_eq!(place.job("a")["state"], "done");
 }
 
@@ -35,10 +49,16 @@ fn a_breaker_opened_by_hand_stops_its_queue_until_it_is_reset() {
 fn a_breaker_that_is_not_there_cannot_be_reset() {
     let place = Place::new();
     place.json(["push", "q", "1"]);
+    place.run(["breaker", "reset", "nosuch"]).complains(
+        1,
+        &[
+            "there is no breaker or gate nosuch",
+            "backstop breaker list",
+        ],
+    );
     place
-        .run(["breaker", "reset", "nosuch"])
-        .complains(1, &["there is no breaker or gate nosuch", "backstop breaker list"]);
-    place.run(["breaker", "open", "a b"]).complains(2, &["names no breaker"]);
+        .run(["breaker", "open", "a b"])
+        .complains(2, &["names no breaker"]);
 }
 
 #[test]
@@ -54,10 +74,22 @@ fn a_shut_gate_and_a_fine_one_are_told_apart_and_a_queue_nobody_knows_has_none()
     let shown = place.run(["breaker", "list"]).succeeded().stdout;
     assert!(shown.contains("q/Call\tgate\topen: jobs run\t"), "{shown}");
     assert!(shown.contains("q/Send\tgate\tshut: jobs wait\t"), "{shown}");
-    let parts = ["there is no queue typo", "there are: q", "backstop queue list"];
+    let parts = [
+        "there is no queue typo",
+        "there are: q",
+        "backstop queue list",
+    ];
     place.run(["breaker", "open", "typo"]).complains(1, &parts);
-    place.run(["breaker", "open", "typo/Send"]).complains(1, &parts);
-    assert_eq!(place.json(["breaker", "list"])["breakers"].as_array().unwrap().len(), 2);
+    place
+        .run(["breaker", "open", "typo/Send"])
+        .complains(1, &parts);
+    assert_eq!(
+        place.json(["breaker", "list"])["breakers"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
 }
 
 #[test]
@@ -65,7 +97,12 @@ fn who_pauses_a_queue_that_is_not_there_is_told() {
     let place = Place::new();
     place.json(["push", "q", "1"]);
     let answer = place.run(["queue", "pause", "typo"]).succeeded();
-    assert!(answer.stderr.contains("there is no queue typo yet; it is paused when it comes"), "{answer:#?}");
+    assert!(
+        answer
+            .stderr
+            .contains("there is no queue typo yet; it is paused when it comes"),
+        "{answer:#?}"
+    );
     let answer = place.run(["queue", "pause", "q"]).succeeded();
     assert!(!answer.stderr.contains("there is no queue"), "{answer:#?}");
 }
@@ -78,14 +115,28 @@ fn a_kind_whose_dead_letters_are_full_stops_and_says_why() {
         place.json(["push", "q", "1", "--id", name, "--kind", "k"]);
     }
     let worker = place.start(["work", "q"]);
-    wait_until("the gate is shut", || place.json(["breaker", "list"])["breakers"][0]["shut"] == "full");
+    wait_until("the gate is shut", || {
+        place.json(["breaker", "list"])["breakers"][0]["shut"] == "full"
+    });
     assert_eq!(place.count("q", "dead"), 2);
-    assert_eq!(place.json(["breaker", "list"])["breakers"][0]["name"], "q/k");
+    assert_eq!(
+        place.json(["breaker", "list"])["breakers"][0]["name"],
+        "q/k"
+    );
     let why = place.json(["job", "why", "d"]);
     assert_eq!(why["gate"], "gate_shut");
-    assert!(why["why"].as_str().unwrap().contains("dead letters are full (2 of 2)"), "{why}");
+    assert!(
+        why["why"]
+            .as_str()
+            .unwrap()
+            .contains("dead letters are full (2 of 2)"),
+        "{why}"
+    );
     let told = place.run(["doctor"]).exits(1).stdout;
-    assert!(told.contains("queue q has 2 dead letters of at most 2"), "{told}");
+    assert!(
+        told.contains("queue q has 2 dead letters of at most 2"),
+        "{told}"
+    );
     place.json(["dead", "delete", "--all", "--yes"]);
     wait_until("it goes on by itself", || place.count("q", "dead") == 2);
     signal(&worker, "TERM");
@@ -96,7 +147,8 @@ fn a_kind_whose_dead_letters_are_full_stops_and_says_why() {
 #[test]
 fn the_log_names_the_breaker_that_opens_and_closes_and_why() {
     let place = Place::new();
-    let breaker = "breaker = { failure_threshold = 2, recovery_timeout = \"100ms\", success_threshold = 1 }";
+    let breaker =
+        "breaker = { failure_threshold = 2, recovery_timeout = \"100ms\", success_threshold = 1 }";
     let retry = "retry = { kind = \"constant\", every = \"50ms\", max_attempts = 9 }";
     place.write(
         "backstop.toml",
@@ -104,24 +156,37 @@ fn the_log_names_the_breaker_that_opens_and_closes_and_why() {
     );
     place.json(["push", "flaky", "1"]);
     let line = "[ $BACKSTOP_ATTEMPT -gt 2 ]";
-    let log = place.run(["work", "flaky", "--exec", line, "--until-empty"]).succeeded().stderr;
+    let log = place
+        .run(["work", "flaky", "--exec", line, "--until-empty"])
+        .succeeded()
+        .stderr;
     let told = |words: &str| {
         let line = log.lines().find(|line| line.contains(words));
-        line.unwrap_or_else(|| panic!("{words:?} is missing: {log}")).to_owned()
+        line.unwrap_or_else(|| panic!("{words:?} is missing: {log}"))
+            .to_owned()
     };
     let open = told("WARN breaker open: flaky; its jobs wait");
     assert!(
-        open.contains("cause=\"2 failures in a row\"") || open.contains("cause=2 failures in a row"),
+        open.contains("cause=\"2 failures in a row\"")
+            || open.contains("cause=2 failures in a row"),
         "{open}"
     );
-    assert!(told("WARN breaker closed: flaky; its jobs run again").contains("1 probe succeeded"), "{log}");
+    assert!(
+        told("WARN breaker closed: flaky; its jobs run again").contains("1 probe succeeded"),
+        "{log}"
+    );
 }
 
 #[test]
 fn settings_that_could_stick_are_refused() {
     let place = Place::new();
-    place.write("backstop.toml", "[queues.q]\nbreaker = { success_threshold = 4 }\n");
-    place.run(["queue", "list"]).complains(2, &["success_threshold", "half_open_max_calls"]);
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nbreaker = { success_threshold = 4 }\n",
+    );
+    place
+        .run(["queue", "list"])
+        .complains(2, &["success_threshold", "half_open_max_calls"]);
     place.write("backstop.toml", "[queues.q]\nmax_size = 0\n");
     place.run(["queue", "list"]).complains(2, &["max_size"]);
     place.write("backstop.toml", "[queues.q]\noverflow = \"drop_oldest\"\n");
@@ -131,11 +196,27 @@ fn settings_that_could_stick_are_refused() {
 #[test]
 fn secrets_are_hidden_in_lists_and_named_in_the_configuration() {
     let place = Place::new();
-    place.json(["push", "q", r#"{"user":"ada","password":"hunter2","pin":1}"#, "--id", "a"]);
+    place.json([
+        "push",
+        "q",
+        r#"{"user":"ada","password":"hunter2","pin":1}"#,
+        "--id",
+        "a",
+    ]);
     let listed = place.json(["job", "list"])["jobs"][0]["payload"].take();
-    assert_eq!(listed, json!({ "user": "ada", "password": "[redacted]", "pin": 1 }));
-    assert_eq!(place.job("a")["payload"]["password"], "hunter2", "one job is shown whole");
+    assert_eq!(
+        listed,
+        json!({ "user": "ada", "password": "[redacted]", "pin": 1 })
+    );
+    assert_eq!(
+        place.job("a")["payload"]["password"],
+        "hunter2",
+        "one job is shown whole"
+    );
     place.write("backstop.toml", "redact = [\"pin\"]\n");
     let listed = place.json(["job", "list"])["jobs"][0]["payload"].take();
-    assert_eq!(listed, json!({ "user": "ada", "password": "hunter2", "pin": "[redacted]" }));
+    assert_eq!(
+        listed,
+        json!({ "user": "ada", "password": "hunter2", "pin": "[redacted]" })
+    );
 }

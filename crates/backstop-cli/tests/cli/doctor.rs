@@ -12,7 +12,8 @@ fn examined(place: &Place, code: i32) -> (String, Vec<String>) {
     let bad = findings.filter(|finding| finding["grade"] == "bad");
     (
         shape["promise"].as_str().unwrap().to_owned(),
-        bad.map(|finding| finding["what"].as_str().unwrap().to_owned()).collect(),
+        bad.map(|finding| finding["what"].as_str().unwrap().to_owned())
+            .collect(),
     )
 }
 
@@ -29,30 +30,60 @@ fn check(place: &Place, promise: &str, bad: &[&str]) {
 #[test]
 fn a_redis_is_judged_by_its_log_and_by_what_it_deletes() {
     for (append, promise, bad) in [
-        (Append::Always, "survives a crash of Redis and a power cut", &[][..]),
+        (
+            Append::Always,
+            "survives a crash of Redis and a power cut",
+            &[][..],
+        ),
         (Append::EverySecond, "younger than about two seconds", &[]),
         (Append::Off, "may lose everything", &["appendonly = no"]),
     ] {
-        let server = Redis::start(RedisSettings { append, ..RedisSettings::default() });
+        let server = Redis::start(RedisSettings {
+            append,
+            ..RedisSettings::default()
+        });
         let place = Place::at(server.fresh_url());
         place.json(["push", "q", "1"]);
         check(&place, promise, bad);
         server.cli(&["config", "set", "maxmemory-policy", "allkeys-lru"]);
-        check(&place, promise, &[&["maxmemory-policy = allkeys-lru"], bad].concat());
+        check(
+            &place,
+            promise,
+            &[&["maxmemory-policy = allkeys-lru"], bad].concat(),
+        );
     }
 }
 
 #[test]
 fn a_postgres_is_judged_by_what_it_waits_for() {
     let with = |options: &[(&'static str, &str)]| {
-        let options = options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        Postgres::start(PostgresSettings { fsync: Fsync::On, options, ..PostgresSettings::default() })
+        let options = options
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect();
+        Postgres::start(PostgresSettings {
+            fsync: Fsync::On,
+            options,
+            ..PostgresSettings::default()
+        })
     };
     for (options, promise, bad) in [
         (&[][..], "of the server, and a power cut", &[][..]),
-        (&[("fsync", "off")], "may lose or damage everything", &["fsync = off"]),
-        (&[("full_page_writes", "off")], "may lose or damage everything", &["full_page_writes = off"]),
-        (&[("synchronous_commit", "off")], "may lose the last moments", &["synchronous_commit = off"]),
+        (
+            &[("fsync", "off")],
+            "may lose or damage everything",
+            &["fsync = off"],
+        ),
+        (
+            &[("full_page_writes", "off")],
+            "may lose or damage everything",
+            &["full_page_writes = off"],
+        ),
+        (
+            &[("synchronous_commit", "off")],
+            "may lose the last moments",
+            &["synchronous_commit = off"],
+        ),
     ] {
         let server = with(options);
         let place = Place::at(server.fresh_url());

@@ -15,7 +15,10 @@ on_every_store! {
 pub(crate) static COMMANDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let (place, mut found, mut ahead) = (Place::new(), BTreeSet::new(), vec![Vec::<String>::new()]);
     while let Some(path) = ahead.pop() {
-        let help = place.run(path.iter().map(String::as_str).chain(["-h"])).succeeded().stdout;
+        let help = place
+            .run(path.iter().map(String::as_str).chain(["-h"]))
+            .succeeded()
+            .stdout;
         let below = subcommands(&help);
         if below.is_empty() && help.contains("--store <URL>") {
             found.insert(path.join(" "));
@@ -28,16 +31,31 @@ pub(crate) static COMMANDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
 /// The names under `Commands:`; lines that go on with what is said of one are indented further.
 fn subcommands(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let entries = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
-    let names = entries.filter(|entry| !entry.starts_with(' ')).filter_map(|entry| entry.split(' ').next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
+    let entries = listed
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  "));
+    let names = entries
+        .filter(|entry| !entry.starts_with(' '))
+        .filter_map(|entry| entry.split(' ').next());
+    names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The command that a line begins with.
 fn command_of(line: &str) -> String {
-    let ends = line.match_indices(' ').map(|(at, _)| at).chain([line.len()]);
-    let mut names = ends.map(|end| &line[..end]).filter(|name| COMMANDS.contains(*name));
-    names.next().unwrap_or_else(|| panic!("{line}: no command that takes --store")).to_owned()
+    let ends = line
+        .match_indices(' ')
+        .map(|(at, _)| at)
+        .chain([line.len()]);
+    let mut names = ends
+        .map(|end| &line[..end])
+        .filter(|name| COMMANDS.contains(*name));
+    names
+        .next()
+        .unwrap_or_else(|| panic!("{line}: no command that takes --store"))
+        .to_owned()
 }
 
 /// One store, gone over command by command.
@@ -52,14 +70,18 @@ impl Walk {
     /// Runs a command, its words between spaces, on the store.
     fn run(&mut self, line: &str) -> Answer {
         self.walked.insert(command_of(line));
-        self.place.run(line.split(' ').chain(["--store", self.store.as_str()]))
+        self.place
+            .run(line.split(' ').chain(["--store", self.store.as_str()]))
     }
 
     /// Runs one that ends with this code and has this among its results.
     fn exits(&mut self, code: i32, line: &str, says: &str) -> Answer {
         let answer = self.run(line);
         assert_eq!(answer.code, Some(code), "{line}: {answer:#?}");
-        assert!(answer.stdout.contains(says), "{line}: {says:?} is missing: {answer:#?}");
+        assert!(
+            answer.stdout.contains(says),
+            "{line}: {says:?} is missing: {answer:#?}"
+        );
         answer
     }
 
@@ -76,14 +98,21 @@ impl Walk {
 
     /// Runs statements in the database of an application.
     fn sql(&self, statements: &str) {
-        Connection::open(self.place.path("app.db")).unwrap().execute_batch(statements).unwrap();
+        Connection::open(self.place.path("app.db"))
+            .unwrap()
+            .execute_batch(statements)
+            .unwrap();
     }
 }
 
 fn every_command_works(place: &Place) {
     // Not the file that is used where no store is named: a command that does not heed the flag would make that one.
     let store = place.store().replace("backstop.db", "named.db");
-    let mut walk = Walk { place: Place::new(), store, walked: BTreeSet::new() };
+    let mut walk = Walk {
+        place: Place::new(),
+        store,
+        walked: BTreeSet::new(),
+    };
     the_store_itself(&mut walk);
     the_demo(&mut walk);
     what_opens_no_store(&mut walk);
@@ -98,7 +127,10 @@ fn every_command_works(place: &Place) {
     measurements_and_drills(&mut walk);
     let left_out: Vec<&String> = COMMANDS.difference(&walk.walked).collect();
     assert!(left_out.is_empty(), "no step here runs {left_out:?}");
-    assert!(!walk.place.path("backstop.db").exists(), "a command used the usual file");
+    assert!(
+        !walk.place.path("backstop.db").exists(),
+        "a command used the usual file"
+    );
 }
 
 fn the_store_itself(walk: &mut Walk) {
@@ -118,11 +150,20 @@ fn the_demo(walk: &mut Walk) {
 fn what_opens_no_store(walk: &mut Walk) {
     let scheme = walk.store.split(':').next().unwrap().to_owned();
     walk.exits(0, "config check --json", &format!(r#""store":"{scheme}:"#));
-    walk.place.write("replayed.ndjson", r#"{"at_ms":0,"key":"a","position":60000}"#);
+    walk.place.write(
+        "replayed.ndjson",
+        r#"{"at_ms":0,"key":"a","position":60000}"#,
+    );
     walk.through(&[
-        (r#"stream replay --stream {"step":"1m"} --input replayed.ndjson"#, "1 handled"),
+        (
+            r#"stream replay --stream {"step":"1m"} --input replayed.ndjson"#,
+            "1 handled",
+        ),
         ("policy preview", "| Attempt |"),
-        ("policy simulate --rate 20/s --outage 20s --outage-at 10s --for 1m", "Outage:"),
+        (
+            "policy simulate --rate 20/s --outage 20s --outage-at 10s --for 1m",
+            "Outage:",
+        ),
         ("alerts --prometheus", "- alert: BackstopStoreDown"),
         ("completions bash", "_backstop"),
     ]);
@@ -139,7 +180,10 @@ fn jobs_and_queues(walk: &mut Walk) {
         ("work parcels --exec true --until-empty", "1 done"),
         ("job show first", " done"),
         ("push parcels 2 --id second", "inserted"),
-        ("job list --queue parcels --state ready", "parcels\tdefault\tready"),
+        (
+            "job list --queue parcels --state ready",
+            "parcels\tdefault\tready",
+        ),
         ("job cancel second", "1 job cancelled"),
         ("job retry second", "1 job made ready"),
         ("queue list", "parcels\tyes"),
@@ -152,7 +196,10 @@ fn jobs_and_queues(walk: &mut Walk) {
 
 fn breakers(walk: &mut Walk) {
     walk.through(&[
-        ("breaker open parcels --why maintenance", "parcels: open until it is reset"),
+        (
+            "breaker open parcels --why maintenance",
+            "parcels: open until it is reset",
+        ),
         ("breaker list", "parcels\tbreaker\topen"),
         ("breaker reset parcels", "parcels: reset"),
     ]);
@@ -160,7 +207,9 @@ fn breakers(walk: &mut Walk) {
 
 /// Leaves one letter to be redriven.
 fn dead_letters(walk: &mut Walk) {
-    walk.configure("[queues.served]\nhandler = { exec = [\"sh\", \"-c\", \"echo boom >&2; exit 65\"] }\n");
+    walk.configure(
+        "[queues.served]\nhandler = { exec = [\"sh\", \"-c\", \"echo boom >&2; exit 65\"] }\n",
+    );
     let jobs = ["l1", "l2", "l3", "l4"].map(|id| format!(r#"{{"id":"{id}","payload":1}}"#));
     walk.place.write("jobs.ndjson", &jobs.join("\n"));
     walk.through(&[("push served --file jobs.ndjson", "4 inserted")]);
@@ -170,11 +219,17 @@ fn dead_letters(walk: &mut Walk) {
         ("dead groups --queue served", "boom"),
         ("dead list --queue served", "boom"),
         ("dead show l1", "boom"),
-        ("dead export --queue served --output dead.ndjson", "4 dead letters written"),
+        (
+            "dead export --queue served --output dead.ndjson",
+            "4 dead letters written",
+        ),
         ("dead clear served --yes", "4 dead letters removed"),
         ("dead import dead.ndjson", "4 dead letters taken in"),
         ("dead requeue l1", "1 dead letter requeued"),
-        ("dead move l2 --to elsewhere", "1 dead letter moved to elsewhere"),
+        (
+            "dead move l2 --to elsewhere",
+            "1 dead letter moved to elsewhere",
+        ),
         ("dead delete l3 --yes", "1 dead letter deleted"),
         ("dead audit", "\timport\t4\t"),
     ]);
@@ -182,15 +237,27 @@ fn dead_letters(walk: &mut Walk) {
 
 /// The server's handler runs what is redriven.
 fn tokens_and_a_server(walk: &mut Walk) {
-    let made = walk.exits(0, "token create --scope admin --name ada --json", "backstop_").json();
+    let made = walk
+        .exits(
+            0,
+            "token create --scope admin --name ada --json",
+            "backstop_",
+        )
+        .json();
     let revoke = format!("token revoke {}", made["id"].as_str().unwrap());
     walk.through(&[("token list", "ada"), (&revoke, "is revoked")]);
     walk.configure("[queues.served]\nhandler = { exec = [\"true\"] }\n");
     walk.walked.insert(command_of("serve"));
-    let served = serve(&walk.place, &[&HERE[..], &["--store", walk.store.as_str()]].concat());
+    let served = serve(
+        &walk.place,
+        &[&HERE[..], &["--store", walk.store.as_str()]].concat(),
+    );
     let (status, queues) = served.ask("GET /v1/queues", "", "");
     assert!(status == 200 && queues.contains("\"served\""), "{queues}");
-    walk.through(&[("dead redrive --queue served --canary 1", "finished: 1 requeued")]);
+    walk.through(&[(
+        "dead redrive --queue served --canary 1",
+        "finished: 1 requeued",
+    )]);
     workers(walk);
     served.stop();
 }
@@ -199,11 +266,19 @@ fn tokens_and_a_server(walk: &mut Walk) {
 fn workers(walk: &mut Walk) {
     let listed = walk.exits(0, "worker list --json", "\"host\"").json();
     let serves = |worker: &&serde_json::Value| worker["queues"] == serde_json::json!(["served"]);
-    let worker = listed["workers"].as_array().unwrap().iter().find(serves).unwrap();
+    let worker = listed["workers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(serves)
+        .unwrap();
     let name = worker["name"].as_str().unwrap();
     walk.through(&[
         ("worker list", name),
-        (&format!("worker quiet {name}"), "takes no new jobs within seconds"),
+        (
+            &format!("worker quiet {name}"),
+            "takes no new jobs within seconds",
+        ),
         (&format!("worker resume {name}"), "goes on within seconds"),
         (&format!("worker stop {name} --yes"), "ends what it runs"),
     ]);
@@ -214,20 +289,35 @@ fn streams(walk: &mut Walk) {
         "[streams.sensors]\nkey = \"/id\"\nposition = \"/at\"\nstep = \"1m\"\non_dead = \"halt\"\n\
          handler = { exec = [\"sh\", \"-c\", \"exit 65\"] }\n",
     );
-    walk.place.write("records.ndjson", "{\"id\":\"a\",\"at\":120000}\n{\"id\":\"a\",\"at\":180000}\n");
+    walk.place.write(
+        "records.ndjson",
+        "{\"id\":\"a\",\"at\":120000}\n{\"id\":\"a\",\"at\":180000}\n",
+    );
     walk.through(&[
-        ("stream push sensors 1 --key a --position 60000", "a 60000 held"),
+        (
+            "stream push sensors 1 --key a --position 60000",
+            "a 60000 held",
+        ),
         ("stream list", "sensors\t1\t1"),
         ("stream keys sensors", "\na\t"),
         ("stream show sensors a", "held 60000 since"),
-        ("stream serve sensors --exec true --until-empty", "1 handled"),
+        (
+            "stream serve sensors --exec true --until-empty",
+            "1 handled",
+        ),
         ("stream push sensors --file records.ndjson", "2 held"),
     ]);
     // It ends at a record that fails for good.
     walk.exits(1, "stream serve sensors --until-empty", "1 failed for good");
     walk.through(&[
-        ("stream resume sensors a --skip", "a goes on past the record"),
-        ("stream forget sensors a --disable --yes", "a forgotten with "),
+        (
+            "stream resume sensors a --skip",
+            "a goes on past the record",
+        ),
+        (
+            "stream forget sensors a --disable --yes",
+            "a forgotten with ",
+        ),
         ("stream enable sensors a", "a is enabled"),
     ]);
 }
@@ -239,9 +329,18 @@ fn schedules(walk: &mut Walk) {
     );
     walk.through(&[
         ("schedule list", "nightly\t30 8 * * *"),
-        ("schedule missed --at 2026-11-16T09:00:00Z", "nightly\t2026-11-15T08:30:00Z"),
-        ("schedule pause nightly", "nightly: paused until it is resumed"),
-        ("schedule resume nightly", "nightly: goes on with its next instant"),
+        (
+            "schedule missed --at 2026-11-16T09:00:00Z",
+            "nightly\t2026-11-15T08:30:00Z",
+        ),
+        (
+            "schedule pause nightly",
+            "nightly: paused until it is resumed",
+        ),
+        (
+            "schedule resume nightly",
+            "nightly: goes on with its next instant",
+        ),
         ("schedule trigger nightly", "is in queue digests"),
         ("schedule runs nightly", "triggered"),
     ]);
@@ -258,7 +357,10 @@ fn sweeps(walk: &mut Walk) {
          INSERT INTO changes VALUES (1, '2020-03-01 10:00:00'), (2, '2020-03-01 11:00:00')",
     );
     walk.through(&[
-        ("sweep --dry-run", "lost: 2 found, 0 alive, 0 dead, 2 to enqueue"),
+        (
+            "sweep --dry-run",
+            "lost: 2 found, 0 alive, 0 dead, 2 to enqueue",
+        ),
         ("sweep", "lost: 2 found, 0 alive, 0 dead, 2 enqueued"),
         ("reconcile", "lost: 0 rows without a live job"),
     ]);
@@ -278,8 +380,14 @@ fn tables(walk: &mut Walk) {
     walk.through(&[
         ("table check bills", "It can be worked off as it is."),
         ("table due bills --at 2026-03-01T12:00:00Z", "ROW\n2\n1\n"),
-        ("table run bills --at 2026-03-01T12:00:00Z --exec true", "bills: 2 due, 2 succeeded, 0 failed"),
-        ("table status bills --at 2026-03-01T12:00:00Z", "bills: 0 new, 0 error, 2 success"),
+        (
+            "table run bills --at 2026-03-01T12:00:00Z --exec true",
+            "bills: 2 due, 2 succeeded, 0 failed",
+        ),
+        (
+            "table status bills --at 2026-03-01T12:00:00Z",
+            "bills: 0 new, 0 error, 2 success",
+        ),
     ]);
 }
 

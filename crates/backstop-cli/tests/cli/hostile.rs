@@ -6,8 +6,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 /// Sets a title, turns the text red in two ways, deletes, turns the order of letters round, forges a line, and would run a command.
-const HOSTILE: &str =
-    "H\u{1b}]0;PWNED\u{7}\u{1b}[31m\u{9b}31m\u{85}\u{7f}\u{202e}\u{2066}\nFORGED\tx'; touch pwned #";
+const HOSTILE: &str = "H\u{1b}]0;PWNED\u{7}\u{1b}[31m\u{9b}31m\u{85}\u{7f}\u{202e}\u{2066}\nFORGED\tx'; touch pwned #";
 
 const CONFIG: &str = r#"
 [queues.q]
@@ -92,8 +91,15 @@ const REPEATS: [&str; 34] = [
 fn check(what: &str, text: &str) {
     // Between the cells of a table that a program reads is a tab of ours.
     let is_bad = |c: char| backstop_core::terminal::is_control(c) && !"\n\t".contains(c);
-    assert!(!text.contains(is_bad), "{what}: {:?}", text.replace("\\n", "\n"));
-    assert!(!text.lines().any(|line| line.starts_with("FORGED")), "{what}: a line was forged: {text}");
+    assert!(
+        !text.contains(is_bad),
+        "{what}: {:?}",
+        text.replace("\\n", "\n")
+    );
+    assert!(
+        !text.lines().any(|line| line.starts_with("FORGED")),
+        "{what}: a line was forged: {text}"
+    );
 }
 
 fn check_both(place: &Place, args: &[String]) {
@@ -125,8 +131,7 @@ fn plant(place: &Place) -> String {
     };
     push("settled");
     let job = lease(15_000);
-    let error =
-        json!({ "message": HOSTILE, "type": HOSTILE, "stack_trace": HOSTILE, "response_body": HOSTILE });
+    let error = json!({ "message": HOSTILE, "type": HOSTILE, "stack_trace": HOSTILE, "response_body": HOSTILE });
     let end = json!({ "id": job["id"], "lease": job["lease"], "outcome": "dead", "error": error });
     ask("/v1/settle", &json!({ "settle": [end] }));
     push("lost");
@@ -136,7 +141,9 @@ fn plant(place: &Place) -> String {
     let stderr = served.stop();
     let gated = json!({ "queue": "g", "kind": HOSTILE, "payload": 1, "id": "gated" }).to_string();
     place.feed(gated.as_bytes(), ["push", "g", "-"]).succeeded();
-    place.run(["breaker", "open", &format!("g/{HOSTILE}"), "--why", HOSTILE]).succeeded();
+    place
+        .run(["breaker", "open", &format!("g/{HOSTILE}"), "--why", HOSTILE])
+        .succeeded();
     stderr
 }
 
@@ -148,7 +155,9 @@ fn no_command_and_no_log_obeys_what_somebody_else_wrote() {
     assert!(log.contains("PWNED"), "nothing of it was logged: {log}");
     check("the server's log", &log);
     let record = json!({ "key": HOSTILE, "position": 60_000, "payload": HOSTILE }).to_string();
-    place.feed(record.as_bytes(), ["stream", "push", "s", "-"]).succeeded();
+    place
+        .feed(record.as_bytes(), ["stream", "push", "s", "-"])
+        .succeeded();
     place.write(
         "letters.ndjson",
         &json!({ "id": "x", "queue": HOSTILE, "original_job": { "payload": 1 } }).to_string(),
@@ -159,38 +168,82 @@ fn no_command_and_no_log_obeys_what_somebody_else_wrote() {
         .unwrap();
     let row = "INSERT INTO BACKLOG VALUES (?1, 'NEW', datetime('now', '-1 hour'), 0, NULL), (?1 || '2', ?1, NULL, 0, NULL)";
     database.execute(row, [HOSTILE]).unwrap();
-    for line in LOOKS.iter().chain(&["table check t", "table due t", "dead import letters.ndjson"]) {
-        check_both(&place, &line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+    for line in LOOKS
+        .iter()
+        .chain(&["table check t", "table due t", "dead import letters.ndjson"])
+    {
+        check_both(
+            &place,
+            &line.split(' ').map(str::to_owned).collect::<Vec<_>>(),
+        );
     }
     for key in ["stream show s", "job list --kind", "stream forget --yes s"] {
-        check_both(&place, &key.split(' ').chain([HOSTILE]).map(str::to_owned).collect::<Vec<_>>());
+        check_both(
+            &place,
+            &key.split(' ')
+                .chain([HOSTILE])
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        );
     }
     for line in REPEATS {
-        check_both(&place, &line.split(' ').map(|word| word.replace('@', HOSTILE)).collect::<Vec<_>>());
+        check_both(
+            &place,
+            &line
+                .split(' ')
+                .map(|word| word.replace('@', HOSTILE))
+                .collect::<Vec<_>>(),
+        );
     }
     // What handlers print is an error of a row, and of a job.
     place.write("hostile", HOSTILE);
-    check_both(&place, &["table", "run", "t", "--exec", "cat hostile >&2; exit 1"].map(str::to_owned));
+    check_both(
+        &place,
+        &["table", "run", "t", "--exec", "cat hostile >&2; exit 1"].map(str::to_owned),
+    );
     place.run(["push", "w", "1", "--kind", HOSTILE]).succeeded();
-    let work = ["work", "w", "--exec", "cat hostile >&2; exit 65", "--until-empty", "-v"].map(str::to_owned);
+    let work = [
+        "work",
+        "w",
+        "--exec",
+        "cat hostile >&2; exit 65",
+        "--until-empty",
+        "-v",
+    ]
+    .map(str::to_owned);
     check_both(&place, &work);
-    let logged =
-        place.run(["--log-format", "json"].iter().chain(&["dead", "redrive", "--queue", "w", "-vv"]));
+    let logged = place.run(
+        ["--log-format", "json"]
+            .iter()
+            .chain(&["dead", "redrive", "--queue", "w", "-vv"]),
+    );
     check("a log in JSON", &logged.stderr);
 }
 
 #[test]
 fn what_is_advised_can_be_pasted() {
     let place = Place::new();
-    place.run(["push", "q", "1", "--kind", HOSTILE, "--id", "a"]).succeeded();
-    place.run(["breaker", "open", &format!("q/{HOSTILE}")]).succeeded();
-    let advice = place.json(["job", "why", "a"])["try"].as_str().unwrap().to_owned();
+    place
+        .run(["push", "q", "1", "--kind", HOSTILE, "--id", "a"])
+        .succeeded();
+    place
+        .run(["breaker", "open", &format!("q/{HOSTILE}")])
+        .succeeded();
+    let advice = place.json(["job", "why", "a"])["try"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let (_, word) = advice.split_once("breaker reset ").unwrap();
-    assert!(word.starts_with("'q/H") && word.contains(r"'\''; touch pwned #'"), "{advice}");
+    assert!(
+        word.starts_with("'q/H") && word.contains(r"'\''; touch pwned #'"),
+        "{advice}"
+    );
     // The shell takes it for one word, and finds the gate.
     let program = env!("CARGO_BIN_EXE_backstop");
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &format!("{program} breaker reset {word}")]).current_dir(place.path(""));
+    shell
+        .args(["-c", &format!("{program} breaker reset {word}")])
+        .current_dir(place.path(""));
     assert!(shell.status().unwrap().success(), "{advice}");
     assert!(!place.path("pwned").exists());
 }
@@ -198,13 +251,19 @@ fn what_is_advised_can_be_pasted() {
 #[test]
 fn an_export_in_which_controls_are_written_out_is_the_same_letters() {
     let place = Place::new();
-    place.run(["push", "q", &json!(HOSTILE).to_string(), "--id", "a"]).succeeded();
-    place.run(["work", "q", "--exec", "exit 65", "--until-empty"]).exits(1);
+    place
+        .run(["push", "q", &json!(HOSTILE).to_string(), "--id", "a"])
+        .succeeded();
+    place
+        .run(["work", "q", "--exec", "exit 65", "--until-empty"])
+        .exits(1);
     let export = place.run(["dead", "export"]).succeeded().stdout;
     check("an export", &export);
     let letter: Value = serde_json::from_str(export.trim_end()).unwrap();
     assert_eq!(letter["original_job"]["payload"], HOSTILE);
     place.json(["dead", "delete", "a", "--yes"]);
-    place.feed(export.as_bytes(), ["dead", "import", "-"]).succeeded();
+    place
+        .feed(export.as_bytes(), ["dead", "import", "-"])
+        .succeeded();
     assert_eq!(place.job("a")["payload"], HOSTILE);
 }

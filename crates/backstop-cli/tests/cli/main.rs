@@ -1,6 +1,10 @@
 //! The command line as its users meet it: real processes on real stores.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "in a test, a panic is how to say no"
+)]
 
 mod alerts;
 mod bench_http;

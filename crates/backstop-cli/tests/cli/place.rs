@@ -27,17 +27,25 @@ pub(crate) struct Answer {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), store: None }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            store: None,
+        }
     }
 
     /// With commands that use the store at `address`.
     pub(crate) fn at(address: String) -> Self {
-        Self { store: Some(address), ..Self::new() }
+        Self {
+            store: Some(address),
+            ..Self::new()
+        }
     }
 
     /// The address of its store.
     pub(crate) fn store(&self) -> String {
-        self.store.clone().unwrap_or_else(|| "sqlite:backstop.db".to_owned())
+        self.store
+            .clone()
+            .unwrap_or_else(|| "sqlite:backstop.db".to_owned())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -55,13 +63,23 @@ impl Place {
     /// A command that sees nothing of the environment the tests run in.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_backstop"));
-        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
-        for name in
-            ["BACKSTOP_STORE", "BACKSTOP_DURABILITY", "BACKSTOP_LOG", "TRACEPARENT", "RUST_LOG", "NO_COLOR"]
-        {
+        command
+            .args(args)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null());
+        for name in [
+            "BACKSTOP_STORE",
+            "BACKSTOP_DURABILITY",
+            "BACKSTOP_LOG",
+            "TRACEPARENT",
+            "RUST_LOG",
+            "NO_COLOR",
+        ] {
             command.env_remove(name);
         }
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("OTEL_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("OTEL_"))
+        {
             command.env_remove(name);
         }
         command.envs(self.store.iter().map(|address| ("BACKSTOP_STORE", address)));
@@ -73,7 +91,11 @@ impl Place {
     }
 
     /// Runs with this on stdin.
-    pub(crate) fn feed<A: AsRef<OsStr>>(&self, input: &[u8], args: impl IntoIterator<Item = A>) -> Answer {
+    pub(crate) fn feed<A: AsRef<OsStr>>(
+        &self,
+        input: &[u8],
+        args: impl IntoIterator<Item = A>,
+    ) -> Answer {
         std::fs::write(self.path("stdin"), input).unwrap();
         let stdin = std::fs::File::open(self.path("stdin")).unwrap();
         answer(self.command(args).stdin(stdin).output().unwrap())
@@ -86,7 +108,11 @@ impl Place {
 
     /// Starts without waiting for the end.
     pub(crate) fn start<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Child {
-        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        self.command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 
     /// The number of jobs of a queue in a state.
@@ -104,8 +130,12 @@ impl Place {
 }
 
 /// The same command, for a program to read.
-pub(crate) fn json_args<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Vec<std::ffi::OsString> {
-    std::iter::once("--json".into()).chain(args.into_iter().map(|arg| arg.as_ref().to_owned())).collect()
+pub(crate) fn json_args<A: AsRef<OsStr>>(
+    args: impl IntoIterator<Item = A>,
+) -> Vec<std::ffi::OsString> {
+    std::iter::once("--json".into())
+        .chain(args.into_iter().map(|arg| arg.as_ref().to_owned()))
+        .collect()
 }
 
 fn answer(output: Output) -> Answer {
@@ -134,10 +164,16 @@ impl Answer {
     pub(crate) fn complains(self, code: i32, parts: &[&str]) -> Self {
         let answer = self.exits(code);
         for part in parts {
-            assert!(answer.stderr.contains(part), "{part:?} is missing: {answer:#?}");
+            assert!(
+                answer.stderr.contains(part),
+                "{part:?} is missing: {answer:#?}"
+            );
         }
         for dump in ["panicked", "RUST_BACKTRACE", "Err(", "Some("] {
-            assert!(!answer.stderr.contains(dump), "{dump:?} is a dump: {answer:#?}");
+            assert!(
+                !answer.stderr.contains(dump),
+                "{dump:?} is a dump: {answer:#?}"
+            );
         }
         answer
     }
@@ -145,7 +181,10 @@ impl Answer {
 
 /// So many lines, each a payload of its own.
 pub(crate) fn lines(count: u64) -> String {
-    (0..count).map(|n| format!("{{\"n\":{n}}}")).collect::<Vec<_>>().join("\n")
+    (0..count)
+        .map(|n| format!("{{\"n\":{n}}}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Looks again and again until it is so.
@@ -159,7 +198,9 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Waits for a process to end by itself.
 pub(crate) fn ended(mut child: Child) -> Answer {
-    wait_until("the end of the process", || child.try_wait().unwrap().is_some());
+    wait_until("the end of the process", || {
+        child.try_wait().unwrap().is_some()
+    });
     answer(child.wait_with_output().unwrap())
 }
 
@@ -170,6 +211,9 @@ pub(crate) fn finished(child: Child) -> Answer {
 
 /// Sends a signal by its name.
 pub(crate) fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    let status = Command::new("kill")
+        .args([&format!("-{name}"), &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(status.success());
 }

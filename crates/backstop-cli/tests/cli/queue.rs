@@ -7,7 +7,13 @@ fn a_queue_has_its_shape() {
     place.feed(b"1\n2\n", ["push", "emails", "-"]).succeeded();
     place.json(["push", "emails", "3", "--delay", "1h"]);
     let mut queue = place.json(["queue", "list"])["queues"][0].take();
-    assert!(queue["next_ready_at"].take().as_str().unwrap().ends_with('Z'));
+    assert!(
+        queue["next_ready_at"]
+            .take()
+            .as_str()
+            .unwrap()
+            .ends_with('Z')
+    );
     let expected = json!({
         "name": "emails", "paused": false, "scheduled": 1, "ready": 2, "running": 0, "retrying": 0, "done": 0,
         "dead": 0, "cancelled": 0, "totals": { "enqueued": 3, "done": 0, "dead": 0, "cancelled": 0 },
@@ -16,18 +22,26 @@ fn a_queue_has_its_shape() {
     });
     assert_eq!(queue, expected);
     let text = place.run(["queue", "list"]).succeeded().stdout;
-    assert!(text.starts_with("QUEUE\tRUNS") && text.contains("emails\tyes\t1\t2\t0"), "{text}");
+    assert!(
+        text.starts_with("QUEUE\tRUNS") && text.contains("emails\tyes\t1\t2\t0"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_paused_queue_keeps_its_jobs_until_it_is_resumed() {
     let place = Place::new();
-    assert_eq!(place.json(["queue", "pause", "q"]), json!({ "name": "q", "paused": true }));
+    assert_eq!(
+        place.json(["queue", "pause", "q"]),
+        json!({ "name": "q", "paused": true })
+    );
     place.json(["push", "q", "1", "--id", "a"]);
     let queues = place.json(["queue", "list"]);
     assert_eq!(queues["queues"][0]["paused"], true);
     assert_eq!(place.json(["queue", "resume", "q"])["paused"], false);
-    place.run(["work", "q", "--exec", "exit 0", "--until-empty"]).succeeded();
+    place
+        .run(["work", "q", "--exec", "exit 0", "--until-empty"])
+        .succeeded();
     assert_eq!(place.job("a")["state"], "done");
 }
 
@@ -38,10 +52,22 @@ fn all_queues_are_paused_together_and_those_are_resumed() {
         place.json(["push", queue, "1"]);
     }
     place.json(["queue", "pause", "b"]);
-    assert_eq!(place.json(["queue", "pause", "--all"]), json!({ "count": 1, "queues": ["a"] }));
-    assert_eq!(place.run(["queue", "resume", "--all"]).succeeded().stdout, "a\n");
+    assert_eq!(
+        place.json(["queue", "pause", "--all"]),
+        json!({ "count": 1, "queues": ["a"] })
+    );
+    assert_eq!(
+        place.run(["queue", "resume", "--all"]).succeeded().stdout,
+        "a\n"
+    );
     let queues = place.json(["queue", "list"]);
-    assert_eq!([&queues["queues"][0]["paused"], &queues["queues"][1]["paused"]], [false, true]);
+    assert_eq!(
+        [
+            &queues["queues"][0]["paused"],
+            &queues["queues"][1]["paused"]
+        ],
+        [false, true]
+    );
     place.run(["queue", "pause"]).exits(2);
     place.run(["queue", "pause", "a", "--all"]).exits(2);
 }
@@ -50,13 +76,29 @@ fn all_queues_are_paused_together_and_those_are_resumed() {
 fn clear_removes_what_waits_and_nothing_else() {
     let place = Place::new();
     place.json(["push", "q", "1", "--id", "gone"]);
-    place.run(["work", "q", "--exec", "exit 65", "--until-empty"]).exits(1);
+    place
+        .run(["work", "q", "--exec", "exit 65", "--until-empty"])
+        .exits(1);
     place.feed(b"1\n2\n", ["push", "q", "-"]).succeeded();
     place.json(["push", "q", "3", "--delay", "1h"]);
     place.json(["push", "other", "4"]);
-    place.run(["queue", "clear", "q"]).complains(2, &["3 jobs", "try: backstop queue clear q --yes"]);
+    place
+        .run(["queue", "clear", "q"])
+        .complains(2, &["3 jobs", "try: backstop queue clear q --yes"]);
     assert_eq!(place.count("q", "ready"), 2, "nothing was removed");
-    assert_eq!(place.json(["queue", "clear", "q", "--yes"]), json!({ "count": 3 }));
-    assert_eq!((place.count("q", "dead"), place.count("other", "ready")), (1, 1));
-    assert_eq!(place.run(["queue", "clear", "q", "--yes"]).succeeded().stdout, "0 jobs removed from q\n");
+    assert_eq!(
+        place.json(["queue", "clear", "q", "--yes"]),
+        json!({ "count": 3 })
+    );
+    assert_eq!(
+        (place.count("q", "dead"), place.count("other", "ready")),
+        (1, 1)
+    );
+    assert_eq!(
+        place
+            .run(["queue", "clear", "q", "--yes"])
+            .succeeded()
+            .stdout,
+        "0 jobs removed from q\n"
+    );
 }

@@ -15,9 +15,17 @@ const CHANGING: &str = "job retry · job cancel · job delete · queue pause · 
 fn each_command_that_changes_something_takes_a_reason_and_no_other_does() {
     let place = Place::new();
     let takes_one = |name: &&String| {
-        place.run(name.split(' ').chain(["-h"])).succeeded().stdout.contains("--reason <TEXT>")
+        place
+            .run(name.split(' ').chain(["-h"]))
+            .succeeded()
+            .stdout
+            .contains("--reason <TEXT>")
     };
-    let taking: BTreeSet<&str> = COMMANDS.iter().filter(takes_one).map(String::as_str).collect();
+    let taking: BTreeSet<&str> = COMMANDS
+        .iter()
+        .filter(takes_one)
+        .map(String::as_str)
+        .collect();
     assert_eq!(taking, CHANGING.split('·').map(str::trim).collect());
 }
 
@@ -34,12 +42,27 @@ fn the_audit_tells_the_reason_of_each_change() {
         "[schedules.d]\ncron = \"30 8 * * *\"\nqueue = \"d\"\n\
          [sweeps.w]\nurl = \"sqlite:app.db\"\nquery = \"SELECT 1 AS id WHERE '2020' > :cutoff\"\nqueue = \"w\"\nunique_key = \"{id}\"\n",
     );
-    rusqlite::Connection::open(place.path("app.db")).unwrap().execute_batch("CREATE TABLE t (id)").unwrap();
-    let letters = ["b", "c"]
-        .map(|id| format!(r#"{{"id":"{id}","queue":"q","error":"boom","original_job":{{"payload":1}}}}"#));
+    rusqlite::Connection::open(place.path("app.db"))
+        .unwrap()
+        .execute_batch("CREATE TABLE t (id)")
+        .unwrap();
+    let letters = ["b", "c"].map(|id| {
+        format!(r#"{{"id":"{id}","queue":"q","error":"boom","original_job":{{"payload":1}}}}"#)
+    });
     place.write("letters.ndjson", &letters.join("\n"));
     place.json(["push", "q", "1", "--id", "a"]);
-    place.json(["stream", "push", "s", "1", "--key", "k", "--position", "60000", "--step", "1m"]);
+    place.json([
+        "stream",
+        "push",
+        "s",
+        "1",
+        "--key",
+        "k",
+        "--position",
+        "60000",
+        "--step",
+        "1m",
+    ]);
     let token = place.json(["token", "create", "--scope", "read", "--reason", "to look"]);
     assert_eq!(told(&place), "to look");
     let revoke = format!("token revoke {}", token["id"].as_str().unwrap());
@@ -67,13 +90,22 @@ fn the_audit_tells_the_reason_of_each_change() {
     ];
     for (n, line) in lines.into_iter().enumerate() {
         let reason = format!("reason {n}, password=hunter2");
-        place.run(line.split(' ').chain(["--reason", &reason])).succeeded();
-        assert_eq!(told(&place), format!("reason {n}, password=[redacted]"), "{line}");
+        place
+            .run(line.split(' ').chain(["--reason", &reason]))
+            .succeeded();
+        assert_eq!(
+            told(&place),
+            format!("reason {n}, password=[redacted]"),
+            "{line}"
+        );
     }
     place.json(["queue", "pause", "q"]);
     assert_eq!(told(&place), Value::Null);
     let text = place.run(["dead", "audit"]).succeeded().stdout;
-    assert!(text.contains("\tto look\t") && !text.contains("hunter2"), "{text}");
+    assert!(
+        text.contains("\tto look\t") && !text.contains("hunter2"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -81,22 +113,39 @@ fn a_breaker_says_the_reason_unless_it_is_told_something_else() {
     let place = Place::new();
     let why = |args: &[&str]| {
         place.json(["breaker", "open", "q"].iter().chain(args).copied());
-        place.json(["breaker", "list"])["breakers"][0]["events"].as_array().unwrap().last().unwrap()["why"]
+        place.json(["breaker", "list"])["breakers"][0]["events"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()["why"]
             .clone()
     };
     assert_eq!(why(&[]), "opened by hand");
     assert_eq!(why(&["--reason", "it moves"]), "it moves");
-    assert_eq!(why(&["--reason", "it moves", "--why", "down until noon"]), "down until noon");
+    assert_eq!(
+        why(&["--reason", "it moves", "--why", "down until noon"]),
+        "down until noon"
+    );
 }
 
 #[test]
 fn what_is_no_reason_is_refused_before_anything_is_changed() {
     let place = Place::new();
     let long = "a".repeat(201);
-    for (reason, told) in [("", "says nothing"), ("two\nlines", "one line"), (long.as_str(), "at most 200")] {
-        place.run(["queue", "pause", "q", "--reason", reason]).complains(2, &[told]);
+    for (reason, told) in [
+        ("", "says nothing"),
+        ("two\nlines", "one line"),
+        (long.as_str(), "at most 200"),
+    ] {
+        place
+            .run(["queue", "pause", "q", "--reason", reason])
+            .complains(2, &[told]);
     }
-    place.run(["sweep", "--dry-run", "--reason", "none"]).complains(2, &["--reason"]);
-    place.run(["dead", "redrive", "--list", "--reason", "none"]).complains(2, &["--reason"]);
+    place
+        .run(["sweep", "--dry-run", "--reason", "none"])
+        .complains(2, &["--reason"]);
+    place
+        .run(["dead", "redrive", "--list", "--reason", "none"])
+        .complains(2, &["--reason"]);
     assert_eq!(told(&place), Value::Null);
 }

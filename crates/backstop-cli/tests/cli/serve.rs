@@ -22,7 +22,14 @@ pub(crate) fn served(mut child: Child) -> Served {
     assert!(!line.is_empty(), "{:#?}", ended(child));
     let told: Value = serde_json::from_str(&line).unwrap();
     let url = told["url"].as_str().unwrap();
-    let address = url.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    let address = url
+        .split("://")
+        .nth(1)
+        .unwrap()
+        .split('/')
+        .next()
+        .unwrap()
+        .to_owned();
     Served { child, address }
 }
 
@@ -35,7 +42,10 @@ impl Served {
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let status = text.split(' ').nth(1).unwrap().parse().unwrap();
-        let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap();
+        let body = text
+            .split_once("\r\n\r\n")
+            .map(|(_, body)| body.to_owned())
+            .unwrap();
         (status, body)
     }
 
@@ -47,7 +57,10 @@ impl Served {
 
     pub(crate) fn state(&self, id: &str) -> String {
         let (_, text) = self.ask(&format!("GET /v1/jobs/{id}"), "", "");
-        serde_json::from_str::<Value>(&text).unwrap()["state"].as_str().unwrap().to_owned()
+        serde_json::from_str::<Value>(&text).unwrap()["state"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     /// Ends in good order; what it wrote to stderr.
@@ -62,7 +75,10 @@ pub(crate) const HERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
 #[test]
 fn it_answers_over_http_runs_the_handlers_and_stops_when_told() {
     let place = Place::new();
-    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\n",
+    );
     let served = serve(&place, &HERE);
     served.push("q", "a");
     wait_until("the job's end", || served.state("a") == "done");
@@ -73,11 +89,17 @@ fn it_answers_over_http_runs_the_handlers_and_stops_when_told() {
 #[test]
 fn it_leaves_nothing_in_the_folder_for_what_is_temporary() {
     let place = Place::new();
-    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\n",
+    );
     let temporary = place.path("temporary");
     std::fs::create_dir(&temporary).unwrap();
     let mut command = place.command(["serve", "--json"].iter().chain(&HERE));
-    command.env("TMPDIR", &temporary).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .env("TMPDIR", &temporary)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let served = served(command.spawn().unwrap());
     let left = || std::fs::read_dir(&temporary).unwrap().count();
     served.push("q", "a");
@@ -89,26 +111,41 @@ fn it_leaves_nothing_in_the_folder_for_what_is_temporary() {
 
 /// The numbers of the sockets that listen for TCP, as this process sees the network.
 fn listening() -> Vec<String> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap());
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap());
     let rows = tables.iter().flat_map(|table| table.lines().skip(1));
     let rows = rows.map(|row| row.split_whitespace().collect::<Vec<_>>());
-    rows.filter(|row| row[3] == "0A").map(|row| format!("socket:[{}]", row[9])).collect()
+    rows.filter(|row| row[3] == "0A")
+        .map(|row| format!("socket:[{}]", row[9]))
+        .collect()
 }
 
 #[test]
 fn it_listens_at_one_place_and_at_no_other() {
     let place = Place::new();
-    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n[streams.s]\nstep = \"1m\"\n");
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\n[streams.s]\nstep = \"1m\"\n",
+    );
     let served = serve(&place, &HERE);
     served.push("q", "a");
     wait_until("the job's end", || served.state("a") == "done");
     assert_eq!(served.ask("GET /metrics", "", "").0, 200);
     let open = std::fs::read_dir(format!("/proc/{}/fd", served.child.id())).unwrap();
     let open: Vec<String> = open
-        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()?.to_str().map(str::to_owned))
+        .filter_map(|entry| {
+            std::fs::read_link(entry.ok()?.path())
+                .ok()?
+                .to_str()
+                .map(str::to_owned)
+        })
         .collect();
     let listening = listening();
-    assert_eq!(open.iter().filter(|name| listening.contains(name)).count(), 1, "{open:?}");
+    assert_eq!(
+        open.iter().filter(|name| listening.contains(name)).count(),
+        1,
+        "{open:?}"
+    );
     served.stop();
 }
 
@@ -122,7 +159,9 @@ fn workers_elsewhere_need_nobody_else_to_keep_house() {
     let lease = json!({ "queues": ["q"], "max": 1, "worker": "w", "lease_ms": 500 }).to_string();
     let (status, text) = served.ask("POST /v1/lease", "", &lease);
     assert!(status == 200 && text.contains("\"attempt\":1"), "{text}");
-    wait_until("the lost job being taken back", || served.state("later") == "ready");
+    wait_until("the lost job being taken back", || {
+        served.state("later") == "ready"
+    });
     served.stop();
 }
 
@@ -160,35 +199,50 @@ fn redrive(served: &Served) -> Value {
 fn a_redrive_of_a_killed_server_is_gone_on_with_once_by_the_next_ones() {
     const LETTERS: usize = 40;
     let place = Place::new();
-    let letter =
-        |n| json!({ "id": format!("l{n}"), "queue": "q", "error": "boom", "original_job": { "payload": n } });
+    let letter = |n| json!({ "id": format!("l{n}"), "queue": "q", "error": "boom", "original_job": { "payload": n } });
     let letters: Vec<String> = (0..LETTERS).map(|n| letter(n).to_string()).collect();
     place.write("letters.ndjson", &letters.join("\n"));
     place.json(["dead", "import", "letters.ndjson"]);
-    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\n",
+    );
     let mut first = serve(&place, &HERE);
     let plan = json!({ "all": true, "canary": 2, "then_rate": "10/s" }).to_string();
     assert_eq!(first.ask("POST /v1/dead/redrive", "", &plan).0, 202);
-    wait_until("letters behind the canary", || redrive(&first)["requeued"].as_u64() > Some(2));
+    wait_until("letters behind the canary", || {
+        redrive(&first)["requeued"].as_u64() > Some(2)
+    });
     first.child.kill().unwrap();
     first.child.wait().unwrap();
     let servers = [serve(&place, &HERE), serve(&place, &HERE)];
-    assert_ne!(redrive(&servers[0])["phase"], "done", "it was killed in the middle");
-    wait_until("the end of the redrive", || redrive(&servers[1])["phase"] == "done");
+    assert_ne!(
+        redrive(&servers[0])["phase"],
+        "done",
+        "it was killed in the middle"
+    );
+    wait_until("the end of the redrive", || {
+        redrive(&servers[1])["phase"] == "done"
+    });
     assert_eq!(redrive(&servers[0])["requeued"], LETTERS);
     for server in servers {
         server.stop();
     }
     let audit = place.json(["dead", "audit"]);
     let runs = audit["audit"].as_array().unwrap().iter();
-    let runs = runs.filter(|entry| entry["what"].as_str().is_some_and(|what| what.starts_with("redrive ")));
+    let runs = runs.filter(|entry| {
+        entry["what"]
+            .as_str()
+            .is_some_and(|what| what.starts_with("redrive "))
+    });
     assert_eq!(runs.count(), 2, "begun once, gone on with once: {audit}");
 }
 
 #[test]
 fn a_redrive_of_a_server_that_was_stopped_is_gone_on_with_at_once() {
     let place = Place::new();
-    let letter = json!({ "id": "a", "queue": "q", "error": "boom", "original_job": { "payload": 1 } });
+    let letter =
+        json!({ "id": "a", "queue": "q", "error": "boom", "original_job": { "payload": 1 } });
     place.write("letters.ndjson", &letter.to_string());
     place.json(["dead", "import", "letters.ndjson"]);
     let first = serve(&place, &HERE);
@@ -196,16 +250,23 @@ fn a_redrive_of_a_server_that_was_stopped_is_gone_on_with_at_once() {
     assert_eq!(first.ask("POST /v1/dead/redrive", "", &plan).0, 202);
     wait_until("the canary", || redrive(&first)["phase"] == "watching");
     first.stop();
-    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"true\"] }\n");
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"true\"] }\n",
+    );
     let second = serve(&place, &HERE);
-    wait_until("the end of the redrive", || redrive(&second)["phase"] == "done");
+    wait_until("the end of the redrive", || {
+        redrive(&second)["phase"] == "done"
+    });
     second.stop();
 }
 
 /// How many jobs of the only queue were cancelled.
 fn cancelled(served: &Served) -> u64 {
     let (_, text) = served.ask("GET /v1/queues", "", "");
-    serde_json::from_str::<Value>(&text).unwrap()["queues"][0]["cancelled"].as_u64().unwrap()
+    serde_json::from_str::<Value>(&text).unwrap()["queues"][0]["cancelled"]
+        .as_u64()
+        .unwrap()
 }
 
 #[test]
@@ -216,21 +277,38 @@ fn a_bulk_action_of_a_killed_server_is_gone_on_with_once_by_the_next_ones() {
     place.json(["push", "q", "--file", "jobs.ndjson"]);
     let mut first = serve(&place, &HERE);
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";
-    assert_eq!(first.ask("POST /jobs/act", form, "action=cancel&queue=q&all=matching").0, 303);
+    assert_eq!(
+        first
+            .ask("POST /jobs/act", form, "action=cancel&queue=q&all=matching")
+            .0,
+        303
+    );
     wait_until("some of them being called off", || cancelled(&first) > 0);
     first.child.kill().unwrap();
     first.child.wait().unwrap();
     let before = place.count("q", "cancelled");
     assert!(before < JOBS, "it was killed in the middle");
     let servers = [serve(&place, &HERE), serve(&place, &HERE)];
-    wait_until("all of them being called off", || cancelled(&servers[1]) == JOBS);
+    wait_until("all of them being called off", || {
+        cancelled(&servers[1]) == JOBS
+    });
     let told = |place: &Place| {
-        let audit = place.json(["dead", "audit"])["audit"].as_array().unwrap().clone();
+        let audit = place.json(["dead", "audit"])["audit"]
+            .as_array()
+            .unwrap()
+            .clone();
         let runs = audit.iter().filter(|entry| entry["what"] == "job cancel");
-        runs.map(|entry| entry["count"].as_u64()).collect::<Vec<_>>()
+        runs.map(|entry| entry["count"].as_u64())
+            .collect::<Vec<_>>()
     };
-    wait_until("the note of it", || told(&place).first() == Some(&Some(JOBS - before)));
-    assert_eq!(told(&place), [Some(JOBS - before), None], "begun once, gone on with once, each job once");
+    wait_until("the note of it", || {
+        told(&place).first() == Some(&Some(JOBS - before))
+    });
+    assert_eq!(
+        told(&place),
+        [Some(JOBS - before), None],
+        "begun once, gone on with once, each job once"
+    );
     for server in servers {
         server.stop();
     }
@@ -241,9 +319,12 @@ fn it_stands_under_a_path_and_says_where() {
     let place = Place::new();
     let mut child = place.start(["serve", "--listen", "127.0.0.1:0", "--base", "/jobs"]);
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
     assert!(
-        line.contains("/jobs/v1, dashboard at http://127.0.0.1:") && line.trim_end().ends_with("/jobs/"),
+        line.contains("/jobs/v1, dashboard at http://127.0.0.1:")
+            && line.trim_end().ends_with("/jobs/"),
         "{line}"
     );
     signal(&child, "INT");
@@ -253,7 +334,10 @@ fn it_stands_under_a_path_and_says_where() {
 #[test]
 fn it_follows_the_configuration_and_refuses_a_bad_one() {
     let place = Place::new();
-    place.write("backstop.toml", "[queues.a]\nhandler = { exec = [\"true\"] }\n");
+    place.write(
+        "backstop.toml",
+        "[queues.a]\nhandler = { exec = [\"true\"] }\n",
+    );
     let served = serve(&place, &HERE);
     // Asked of the server: no command can be run beside a configuration with a mistake.
     let reloads = || {
@@ -263,28 +347,46 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
         entries.retain(|entry| entry["what"] == "config reload" && !entry["count"].is_null());
         entries
     };
-    place.write("backstop.toml", "[queues.b]\nhandler = { exec = [\"true\"] }\n");
+    place.write(
+        "backstop.toml",
+        "[queues.b]\nhandler = { exec = [\"true\"] }\n",
+    );
     signal(&served.child, "HUP");
     served.push("b", "of_b");
     wait_until("the new handler's run", || served.state("of_b") == "done");
     wait_until("the note of it", || reloads().len() == 1);
     served.push("a", "of_a");
-    place.write("backstop.toml", "[queues.b]\nhandler = { exec = [\"./send-mial\"] }\n");
+    place.write(
+        "backstop.toml",
+        "[queues.b]\nhandler = { exec = [\"./send-mial\"] }\n",
+    );
     signal(&served.child, "HUP");
     wait_until("the note of the program that is not there", || {
-        reloads().iter().any(|entry| entry["error"].as_str().is_some_and(|why| why.contains("./send-mial")))
+        reloads().iter().any(|entry| {
+            entry["error"]
+                .as_str()
+                .is_some_and(|why| why.contains("./send-mial"))
+        })
     });
     place.write("backstop.toml", "[queues.b]\nhandlerr = 1\n");
     signal(&served.child, "HUP");
     served.push("b", "again");
-    wait_until("the standing handler's run", || served.state("again") == "done");
-    assert_eq!(served.state("of_a"), "ready", "what has no handler any more waits");
+    wait_until("the standing handler's run", || {
+        served.state("again") == "done"
+    });
+    assert_eq!(
+        served.state("of_a"),
+        "ready",
+        "what has no handler any more waits"
+    );
     wait_until("the note of the mistake", || reloads().len() == 3);
     std::fs::remove_file(place.path("backstop.toml")).unwrap();
     signal(&served.child, "HUP");
     wait_until("the note of the file that is gone", || reloads().len() == 4);
     served.push("b", "still");
-    wait_until("the standing handler's run", || served.state("still") == "done");
+    wait_until("the standing handler's run", || {
+        served.state("still") == "done"
+    });
     let told = reloads();
     signal(&served.child, "TERM");
     let stderr = ended(served.child).succeeded().stderr;
@@ -295,11 +397,20 @@ fn it_follows_the_configuration_and_refuses_a_bad_one() {
         );
         assert!(stderr.contains(&told), "{told:?} is missing: {stderr}");
     }
-    assert!(stderr.contains("refused, the old one stays in force") && stderr.contains(":2:1: "), "{stderr}");
+    assert!(
+        stderr.contains("refused, the old one stays in force") && stderr.contains(":2:1: "),
+        "{stderr}"
+    );
     assert_eq!((told.len(), &told[0]["count"]), (4, &json!(0)), "{told:?}");
-    assert!(told[1]["error"].as_str().unwrap().contains(":2:1: "), "{told:?}");
+    assert!(
+        told[1]["error"].as_str().unwrap().contains(":2:1: "),
+        "{told:?}"
+    );
     let file = json!({ "file": "backstop.toml" });
-    assert!(told.iter().all(|entry| entry["selection"] == file), "even of the file that is gone: {told:?}");
+    assert!(
+        told.iter().all(|entry| entry["selection"] == file),
+        "even of the file that is gone: {told:?}"
+    );
 }
 
 /// Whatever a configuration can have running.
@@ -329,11 +440,19 @@ fn it_says_what_it_works_on_and_in_json_every_line_of_its_log_is_json() {
     place.write("backstop.toml", EVERYTHING);
     let served = serve(&place, &["--listen", "127.0.0.1:0", "--log-format", "json"]);
     signal(&served.child, "HUP");
-    let reloads = || served.ask("GET /v1/audit", "", "").1.matches("config reload").count();
+    let reloads = || {
+        served
+            .ask("GET /v1/audit", "", "")
+            .1
+            .matches("config reload")
+            .count()
+    };
     wait_until("the note of it", || reloads() == 1);
     place.write("backstop.toml", "[queues.a]\nhandlerr = 1\n");
     signal(&served.child, "HUP");
-    wait_until("the note of the mistake", || served.ask("GET /v1/audit", "", "").1.contains("handlerr"));
+    wait_until("the note of the mistake", || {
+        served.ask("GET /v1/audit", "", "").1.contains("handlerr")
+    });
     signal(&served.child, "TERM");
     let stderr = ended(served.child).succeeded().stderr;
     let told: Vec<Value> = stderr
@@ -344,15 +463,25 @@ fn it_says_what_it_works_on_and_in_json_every_line_of_its_log_is_json() {
         ("info", "survives", 1),
         ("info", "handlers of the configuration serve a", 2),
         ("info", "a dead worker's job runs again within", 2),
-        ("info", "handlers of the configuration serve the streams uptime", 2),
+        (
+            "info",
+            "handlers of the configuration serve the streams uptime",
+            2,
+        ),
         ("info", " fires daily", 2),
         ("info", "lost work is looked for by changes", 2),
         ("info", "table invoices is worked off every", 2),
-        ("info", "the configuration was read again and is in force", 1),
+        (
+            "info",
+            "the configuration was read again and is in force",
+            1,
+        ),
         ("warn", "refused, the old one stays in force", 1),
         ("info", "stopping: ", 1),
     ] {
-        let found = told.iter().filter(|line| line["message"].as_str().unwrap().contains(words));
+        let found = told
+            .iter()
+            .filter(|line| line["message"].as_str().unwrap().contains(words));
         let found: Vec<&Value> = found.filter(|line| line["level"] == level).collect();
         assert_eq!(found.len(), times, "{words}: {stderr}");
     }
@@ -372,10 +501,12 @@ fn worker_of(place: &Place, queue: &str) -> String {
 }
 
 #[test]
-fn its_worker_is_stopped_and_the_server_goes_on_and_keeps_house_until_it_reads_its_configuration_again() {
+fn its_worker_is_stopped_and_the_server_goes_on_and_keeps_house_until_it_reads_its_configuration_again()
+ {
     let place = Place::new();
     let app = rusqlite::Connection::open(place.path("app.db")).unwrap();
-    app.execute_batch("CREATE TABLE change (id INTEGER PRIMARY KEY, at TEXT)").unwrap();
+    app.execute_batch("CREATE TABLE change (id INTEGER PRIMARY KEY, at TEXT)")
+        .unwrap();
     place.write(
         "backstop.toml",
         "[queues.q]\nhandler = { exec = [\"true\"] }\n[sweeps.lost]\nurl = \"sqlite:app.db\"\nquery = \"SELECT id FROM change WHERE at <= :cutoff\"\n\
@@ -383,18 +514,27 @@ fn its_worker_is_stopped_and_the_server_goes_on_and_keeps_house_until_it_reads_i
     );
     let served = serve(&place, &HERE);
     let name = worker_of(&place, "q");
-    place.run(["worker", "stop", &name]).complains(2, &["nobody can be asked here", "--yes"]);
+    place
+        .run(["worker", "stop", &name])
+        .complains(2, &["nobody can be asked here", "--yes"]);
     place.run(["worker", "stop", &name, "--yes"]).succeeded();
     wait_until("its end", || {
         let listed = place.json(["worker", "list"]);
         let workers = listed["workers"].as_array().unwrap();
-        workers.iter().any(|worker| worker["name"] == *name && worker["state"] == "stopped")
-            && workers.iter().any(|worker| worker["state"] == "live" && worker["queues"] == json!([]))
+        workers
+            .iter()
+            .any(|worker| worker["name"] == *name && worker["state"] == "stopped")
+            && workers
+                .iter()
+                .any(|worker| worker["state"] == "live" && worker["queues"] == json!([]))
     });
     served.push("q", "a");
     // Schedules and sweeps go on: others may work on what they put into queues.
-    app.execute_batch("INSERT INTO change VALUES (1, '2020-01-01 00:00:00')").unwrap();
-    wait_until("what the sweep finds", || place.count("found", "ready") == 1);
+    app.execute_batch("INSERT INTO change VALUES (1, '2020-01-01 00:00:00')")
+        .unwrap();
+    wait_until("what the sweep finds", || {
+        place.count("found", "ready") == 1
+    });
     // House is kept: a job that is due becomes ready although nobody asks for it.
     let later = json!({ "queue": "q", "payload": {}, "id": "later", "delay": "500ms" }).to_string();
     assert_eq!(served.ask("POST /v1/jobs", "", &later).0, 201);
@@ -404,7 +544,10 @@ fn its_worker_is_stopped_and_the_server_goes_on_and_keeps_house_until_it_reads_i
     wait_until("the job's end", || served.state("a") == "done");
     signal(&served.child, "TERM");
     let stderr = ended(served.child).succeeded().stderr;
-    assert!(stderr.contains("the worker was asked to stop: the server goes on"), "{stderr}");
+    assert!(
+        stderr.contains("the worker was asked to stop: the server goes on"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -419,7 +562,10 @@ fn a_worker_of_its_own_ends_when_it_is_asked_to() {
     );
     place.run(["worker", "stop", &name, "--yes"]).succeeded();
     let stderr = ended(child).succeeded().stderr;
-    assert!(stderr.contains("stopped: an operator asked for it"), "{stderr}");
+    assert!(
+        stderr.contains("stopped: an operator asked for it"),
+        "{stderr}"
+    );
     place
         .run(["worker", "stop", "nobody", "--yes"])
         .complains(1, &["there is no worker nobody", "backstop worker list"]);
@@ -436,15 +582,26 @@ fn names_of_secrets_that_are_read_again_count_for_the_api() {
     let leased: Value = serde_json::from_str(&leased).unwrap();
     let error = json!({ "message": "no entry with birthplace=Leipzig" });
     let lease = &leased["jobs"][0]["lease"];
-    let failed = json!({ "settle": [{ "id": "a", "lease": lease, "outcome": "dead", "error": error }] });
+    let failed =
+        json!({ "settle": [{ "id": "a", "lease": lease, "outcome": "dead", "error": error }] });
     let (status, text) = served.ask("POST /v1/settle", "", &failed.to_string());
-    assert_eq!((status, served.state("a").as_str()), (200, "dead"), "{text}");
+    assert_eq!(
+        (status, served.state("a").as_str()),
+        (200, "dead"),
+        "{text}"
+    );
     let letters = || served.ask("GET /v1/dead", "", "").1;
     assert!(letters().contains("Leipzig"), "{}", letters());
     place.write("backstop.toml", "redact = [\"birthplace\"]\n");
     signal(&served.child, "HUP");
-    wait_until("the new names being heeded", || !letters().contains("Leipzig"));
-    assert!(letters().contains("no entry with birthplace"), "{}", letters());
+    wait_until("the new names being heeded", || {
+        !letters().contains("Leipzig")
+    });
+    assert!(
+        letters().contains("no entry with birthplace"),
+        "{}",
+        letters()
+    );
     served.stop();
 }
 
@@ -454,16 +611,35 @@ fn away_from_this_machine_it_does_not_start_without_tokens_and_encryption() {
     let open = ["serve", "--listen", "0.0.0.0:0"];
     place.run(open).complains(
         2,
-        &["no token in the store", "backstop token create --scope admin", "tls = ", "plain_http = true"],
+        &[
+            "no token in the store",
+            "backstop token create --scope admin",
+            "tls = ",
+            "plain_http = true",
+        ],
     );
-    let token = place.json(["token", "create", "--scope", "read"])["token"].as_str().unwrap().to_owned();
-    place.run(open).complains(2, &["would not be encrypted", "tls = ", "plain_http = true"]);
+    let token = place.json(["token", "create", "--scope", "read"])["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    place.run(open).complains(
+        2,
+        &["would not be encrypted", "tls = ", "plain_http = true"],
+    );
     place.write("backstop.toml", "[server]\nplain_http = true\n");
     let served = serve(&place, &open[1..]);
-    let served = Served { address: served.address.replace("0.0.0.0", "127.0.0.1"), ..served };
+    let served = Served {
+        address: served.address.replace("0.0.0.0", "127.0.0.1"),
+        ..served
+    };
     let bearer = format!("Authorization: Bearer {token}\r\n");
     assert_eq!(served.ask("GET /v1/queues", "", "").0, 401);
-    assert_eq!(served.ask("GET /v1/queues", "Authorization: Bearer backstop_x\r\n", "").0, 401);
+    assert_eq!(
+        served
+            .ask("GET /v1/queues", "Authorization: Bearer backstop_x\r\n", "")
+            .0,
+        401
+    );
     assert_eq!(served.ask("GET /v1/queues", &bearer, "").0, 200);
     assert_eq!(served.ask("POST /v1/jobs", &bearer, "{}").0, 403);
     served.stop();
@@ -474,13 +650,30 @@ fn behind_a_proxy_it_does_not_start_without_tokens_wherever_it_listens() {
     let place = Place::new();
     place.write("backstop.toml", "[server]\nplain_http = true\n");
     let near = ["serve", "--listen", "127.0.0.1:0"];
-    place
-        .run(near)
-        .complains(2, &["the proxy before 127.0.0.1:0", "no token", "leave `origins` and `plain_http` out"]);
-    let token = place.json(["token", "create", "--scope", "read"])["token"].as_str().unwrap().to_owned();
+    place.run(near).complains(
+        2,
+        &[
+            "the proxy before 127.0.0.1:0",
+            "no token",
+            "leave `origins` and `plain_http` out",
+        ],
+    );
+    let token = place.json(["token", "create", "--scope", "read"])["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let served = serve(&place, &near[1..]);
     assert_eq!(served.ask("GET /v1/queues", "", "").0, 401);
-    assert_eq!(served.ask("GET /v1/queues", &format!("Authorization: Bearer {token}\r\n"), "").0, 200);
+    assert_eq!(
+        served
+            .ask(
+                "GET /v1/queues",
+                &format!("Authorization: Bearer {token}\r\n"),
+                ""
+            )
+            .0,
+        200
+    );
     served.stop();
 }
 
@@ -503,18 +696,25 @@ fn requests_are_answered_as_long_as_something_runs() {
     wait_until("its leaving", || served.ask("GET /readyz", "", "").0 == 503);
     let beat = json!({ "worker": "w", "leases": [{ "id": "kept", "lease": lease }] }).to_string();
     assert_eq!(served.ask("POST /v1/beat", "", &beat).0, 200);
-    let end = json!({ "settle": [{ "id": "kept", "lease": lease, "outcome": "done" }] }).to_string();
+    let end =
+        json!({ "settle": [{ "id": "kept", "lease": lease, "outcome": "done" }] }).to_string();
     let (status, settled) = served.ask("POST /v1/settle", "", &end);
     assert!(status == 200 && settled.contains("applied"), "{settled}");
     place.write("go", "");
     ended(served.child).succeeded();
-    assert_eq!((&place.job("slow")["state"], &place.job("kept")["state"]), (&json!("done"), &json!("done")));
+    assert_eq!(
+        (&place.job("slow")["state"], &place.job("kept")["state"]),
+        (&json!("done"), &json!("done"))
+    );
 }
 
 #[test]
 fn a_second_signal_calls_running_jobs_off() {
     let place = Place::new();
-    place.write("backstop.toml", "[queues.q]\nhandler = { exec = [\"sleep\", \"60\"] }\n");
+    place.write(
+        "backstop.toml",
+        "[queues.q]\nhandler = { exec = [\"sleep\", \"60\"] }\n",
+    );
     let served = serve(&place, &HERE);
     served.push("q", "slow");
     wait_until("the job's start", || served.state("slow") == "running");
@@ -536,8 +736,12 @@ fn a_second_signal_calls_running_jobs_off() {
 #[test]
 fn what_cannot_be_listened_at_is_told() {
     let place = Place::new();
-    place.run(["serve", "--listen", "example.org"]).complains(2, &["--listen", "127.0.0.1:7007"]);
-    place.run(["serve", "--base", "jobs"]).complains(2, &["--base", "/backstop"]);
+    place
+        .run(["serve", "--listen", "example.org"])
+        .complains(2, &["--listen", "127.0.0.1:7007"]);
+    place
+        .run(["serve", "--base", "jobs"])
+        .complains(2, &["--base", "/backstop"]);
     place.write(
         "backstop.toml",
         "[server]\nlisten = \"127.0.0.1:0\"\ntls = { cert = \"none.pem\", key = \"none.pem\" }\n",
@@ -546,12 +750,16 @@ fn what_cannot_be_listened_at_is_told() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     place.write("backstop.toml", "");
-    place.run(["serve", "--listen", &address]).complains(1, &[&address, "free port"]);
+    place
+        .run(["serve", "--listen", &address])
+        .complains(1, &[&address, "free port"]);
 }
 
 #[test]
 fn two_servers_on_one_postgres_share_jobs_and_tokens() {
-    two_servers_share_jobs_and_tokens(&Place::at(backstop_testkit::servers::postgres().fresh_url()));
+    two_servers_share_jobs_and_tokens(&Place::at(
+        backstop_testkit::servers::postgres().fresh_url(),
+    ));
 }
 
 #[test]
@@ -564,13 +772,19 @@ fn two_servers_share_jobs_and_tokens(place: &Place) {
         "backstop.toml",
         "[server]\norigins = [\"https://jobs.example.org\"]\n[queues.q]\nhandler = { exec = [\"true\"] }\n",
     );
-    let token = place.json(["token", "create", "--scope", "admin"])["token"].as_str().unwrap().to_owned();
+    let token = place.json(["token", "create", "--scope", "admin"])["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let (one, other) = (serve(place, &HERE), serve(place, &HERE));
     let bearer = format!("Authorization: Bearer {token}\r\n");
     let body = json!({ "queue": "q", "payload": {}, "id": "a" }).to_string();
     assert_eq!(one.ask("POST /v1/jobs", &bearer, &body).0, 201);
     wait_until("its end, seen from the other", || {
-        other.ask("GET /v1/jobs/a", &bearer, "").1.contains("\"done\"")
+        other
+            .ask("GET /v1/jobs/a", &bearer, "")
+            .1
+            .contains("\"done\"")
     });
     no_job_is_handed_out_twice(&one, &other, &bearer);
     one.stop();
@@ -580,8 +794,14 @@ fn two_servers_share_jobs_and_tokens(place: &Place) {
 /// Many jobs, leased through both servers at once.
 fn no_job_is_handed_out_twice(one: &Served, other: &Served, bearer: &str) {
     const JOBS: usize = 300;
-    let jobs: Vec<_> = (0..JOBS).map(|n| json!({ "queue": "shared", "payload": n })).collect();
-    let pushed = one.ask("POST /v1/jobs/batch", bearer, &json!({ "jobs": jobs }).to_string());
+    let jobs: Vec<_> = (0..JOBS)
+        .map(|n| json!({ "queue": "shared", "payload": n }))
+        .collect();
+    let pushed = one.ask(
+        "POST /v1/jobs/batch",
+        bearer,
+        &json!({ "jobs": jobs }).to_string(),
+    );
     assert_eq!(pushed.0, 200, "{}", pushed.1);
     let lease = json!({ "queues": ["shared"], "max": 7, "worker": "w" }).to_string();
     let leased = |server: &Served| {
@@ -594,15 +814,25 @@ fn no_job_is_handed_out_twice(one: &Served, other: &Served, bearer: &str) {
             if jobs.is_empty() {
                 return ids;
             }
-            ids.extend(jobs.iter().map(|job| job["id"].as_str().unwrap().to_owned()));
+            ids.extend(
+                jobs.iter()
+                    .map(|job| job["id"].as_str().unwrap().to_owned()),
+            );
         }
     };
     let mut all = std::thread::scope(|scope| {
         let askers = [one, other, one, other].map(|server| scope.spawn(move || leased(server)));
-        askers.into_iter().flat_map(|asker| asker.join().unwrap()).collect::<Vec<String>>()
+        askers
+            .into_iter()
+            .flat_map(|asker| asker.join().unwrap())
+            .collect::<Vec<String>>()
     });
     all.sort();
     let handed = all.len();
     all.dedup();
-    assert_eq!((handed, all.len()), (JOBS, JOBS), "each is handed out, and none twice");
+    assert_eq!(
+        (handed, all.len()),
+        (JOBS, JOBS),
+        "each is handed out, and none twice"
+    );
 }

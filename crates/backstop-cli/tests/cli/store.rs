@@ -4,12 +4,20 @@ use serde_json::{Value, json};
 #[test]
 fn a_store_that_is_not_there_looks_empty_and_is_not_made() {
     let place = Place::new();
-    assert_eq!(place.json(["job", "list"]), json!({ "jobs": [], "next": null }));
+    assert_eq!(
+        place.json(["job", "list"]),
+        json!({ "jobs": [], "next": null })
+    );
     assert_eq!(place.json(["queue", "list"]), json!({ "queues": [] }));
     let answer = place.run(["queue", "list"]).succeeded();
-    assert!(answer.stderr.contains("there is no store at backstop.db"), "{answer:#?}");
+    assert!(
+        answer.stderr.contains("there is no store at backstop.db"),
+        "{answer:#?}"
+    );
     assert!(!place.path("backstop.db").exists());
-    place.run(["doctor"]).complains(1, &["there is no store at backstop.db", "try: "]);
+    place
+        .run(["doctor"])
+        .complains(1, &["there is no store at backstop.db", "try: "]);
     assert!(!place.path("backstop.db").exists());
 }
 
@@ -18,13 +26,25 @@ fn doctor_says_what_can_be_relied_on() {
     let place = Place::new();
     place.json(["push", "q", "1"]);
     let shape = place.json(["doctor"]);
-    assert!(shape["store"].as_str().unwrap().starts_with("SQLite"), "{shape}");
-    assert!(shape["promise"].as_str().unwrap().contains("power cut"), "{shape}");
+    assert!(
+        shape["store"].as_str().unwrap().starts_with("SQLite"),
+        "{shape}"
+    );
+    assert!(
+        shape["promise"].as_str().unwrap().contains("power cut"),
+        "{shape}"
+    );
     let findings = shape["findings"].as_array().unwrap();
     assert!(!findings.is_empty());
     for finding in findings {
-        assert!(["good", "warning", "bad"].contains(&finding["grade"].as_str().unwrap()), "{finding}");
-        assert!(finding["what"].is_string() && finding.get("advice").is_some(), "{finding}");
+        assert!(
+            ["good", "warning", "bad"].contains(&finding["grade"].as_str().unwrap()),
+            "{finding}"
+        );
+        assert!(
+            finding["what"].is_string() && finding.get("advice").is_some(),
+            "{finding}"
+        );
     }
     let text = place.run(["doctor"]).succeeded().stdout;
     assert!(text.contains("GRADE\tFINDING\tADVICE"), "{text}");
@@ -53,10 +73,17 @@ fn a_store_that_cannot_be_used_is_named_without_its_password() {
         .run(["push", "q", "1", "--store", "sqlite:no/such/folder/b.db"])
         .complains(1, &["no/such/folder/b.db", "try: "]);
     place.write("not.db", &"this is not a database ".repeat(100));
-    place.run(["push", "q", "1", "--store", "sqlite:not.db"]).complains(1, &["not.db"]);
-    let told = place.run(json_args(["job", "list", "--store", "x:"])).exits(2);
+    place
+        .run(["push", "q", "1", "--store", "sqlite:not.db"])
+        .complains(1, &["not.db"]);
+    let told = place
+        .run(json_args(["job", "list", "--store", "x:"]))
+        .exits(2);
     let error: Value = serde_json::from_str(&told.stderr).unwrap();
-    assert!(error["error"].is_string() && error["try"].is_string(), "{error}");
+    assert!(
+        error["error"].is_string() && error["try"].is_string(),
+        "{error}"
+    );
 }
 
 #[test]
@@ -66,7 +93,9 @@ fn completions_and_help_are_there_for_every_command() {
         let script = place.run(["completions", shell]).succeeded().stdout;
         assert!(script.contains("backstop"), "{shell}");
     }
-    place.run(["completions", "tcsh"]).complains(2, &["possible values"]);
+    place
+        .run(["completions", "tcsh"])
+        .complains(2, &["possible values"]);
     let commands: [&[&str]; 24] = [
         &[],
         &["push"],
@@ -94,7 +123,10 @@ fn completions_and_help_are_there_for_every_command() {
         &["completions"],
     ];
     for command in commands {
-        let help = place.run(command.iter().chain(&["--help"])).succeeded().stdout;
+        let help = place
+            .run(command.iter().chain(&["--help"]))
+            .succeeded()
+            .stdout;
         assert!(help.contains("Examples:"), "{command:?} does not teach");
     }
     place.run(["nonsense"]).complains(2, &["nonsense"]);

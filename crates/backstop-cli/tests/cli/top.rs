@@ -7,7 +7,15 @@ fn place() -> Place {
     place.write("jobs.ndjson", &lines(12));
     place.json(["push", "emails", "--file", "jobs.ndjson"]);
     place.json(["push", "webhooks", "{}", "--kind", "deliver"]);
-    place.run(["work", "webhooks", "--exec", "echo '410 Gone' >&2; exit 65", "--until-empty"]).exits(1);
+    place
+        .run([
+            "work",
+            "webhooks",
+            "--exec",
+            "echo '410 Gone' >&2; exit 65",
+            "--until-empty",
+        ])
+        .exits(1);
     place
 }
 
@@ -15,12 +23,26 @@ fn place() -> Place {
 fn a_frame_is_text_without_colours() {
     let place = place();
     let queues = place.run(["top", "--once"]).succeeded().stdout;
-    for part in ["sqlite:backstop.db", "12 live", "1 dead", "QUEUE", "READY", "emails", "webhooks"] {
+    for part in [
+        "sqlite:backstop.db",
+        "12 live",
+        "1 dead",
+        "QUEUE",
+        "READY",
+        "emails",
+        "webhooks",
+    ] {
         assert!(queues.contains(part), "{part:?} is missing:\n{queues}");
     }
     assert!(!queues.contains('\x1b'), "{queues:?}");
-    let dead = place.run(["top", "--once", "--view", "dead"]).succeeded().stdout;
-    assert!(dead.contains("deliver") && dead.contains("410 Gone"), "{dead}");
+    let dead = place
+        .run(["top", "--once", "--view", "dead"])
+        .succeeded()
+        .stdout;
+    assert!(
+        dead.contains("deliver") && dead.contains("410 Gone"),
+        "{dead}"
+    );
 }
 
 #[test]
@@ -29,23 +51,46 @@ fn the_figures_are_there_for_programs() {
     let figures = place.json(["top", "--once"]);
     let queues = figures["queues"].as_array().unwrap();
     assert_eq!(
-        queues.iter().map(|queue| queue["name"].as_str().unwrap()).collect::<Vec<_>>(),
+        queues
+            .iter()
+            .map(|queue| queue["name"].as_str().unwrap())
+            .collect::<Vec<_>>(),
         ["emails", "webhooks"]
     );
-    assert_eq!((&queues[0]["ready"], &queues[0]["rate"]["done"]), (&12.into(), &0.0.into()));
-    assert!(queues[0]["oldest_ms"].as_i64().is_some_and(|age| age >= 0), "{figures}");
-    assert_eq!((&figures["dead"]["total"], &figures["dead"]["groups"][0]["count"]), (&1.into(), &1.into()));
+    assert_eq!(
+        (&queues[0]["ready"], &queues[0]["rate"]["done"]),
+        (&12.into(), &0.0.into())
+    );
+    assert!(
+        queues[0]["oldest_ms"].as_i64().is_some_and(|age| age >= 0),
+        "{figures}"
+    );
+    assert_eq!(
+        (
+            &figures["dead"]["total"],
+            &figures["dead"]["groups"][0]["count"]
+        ),
+        (&1.into(), &1.into())
+    );
     for list in ["workers", "streams", "breakers"] {
         assert!(figures[list].is_array(), "{list}: {figures}");
     }
-    assert_eq!(place.json(["top"])["queues"][0]["ready"], 12, "--json alone means once");
+    assert_eq!(
+        place.json(["top"])["queues"][0]["ready"],
+        12,
+        "--json alone means once"
+    );
 }
 
 #[test]
 fn without_a_terminal_it_says_what_to_do() {
     let place = place();
-    place.run(["top"]).complains(2, &["no terminal", "try: backstop top --once"]);
-    place.run(["top", "--once", "--interval", "1ms"]).complains(2, &["--interval must be from 200ms to 10m"]);
+    place
+        .run(["top"])
+        .complains(2, &["no terminal", "try: backstop top --once"]);
+    place
+        .run(["top", "--once", "--interval", "1ms"])
+        .complains(2, &["--interval must be from 200ms to 10m"]);
 }
 
 /// Runs `top` on a terminal of its own. Each step is what is waited for, a text on the terminal or a file, and the key that is pressed then.
@@ -82,21 +127,42 @@ fn on_a_terminal_keys_change_the_store_and_the_terminal_is_given_back() {
     let is_paused = || {
         let queues = place.json(["queue", "list"])["queues"].clone();
         let queues = queues.as_array().unwrap();
-        queues.iter().find(|queue| queue["name"] == "emails").unwrap()["paused"] == true
+        queues
+            .iter()
+            .find(|queue| queue["name"] == "emails")
+            .unwrap()["paused"]
+            == true
     };
     for (round, paused) in [("first", true), ("second", false)] {
         let mut command = std::process::Command::new("python3");
-        command.arg("terminal.py").arg(format!("emails=>P;{round}=>q")).arg(env!("CARGO_BIN_EXE_backstop"));
-        command.args(["top", "--interval", "200ms"]).current_dir(place.path(""));
-        command.env_remove("BACKSTOP_STORE").env("TERM", "xterm-256color");
-        let child = command.stdout(std::process::Stdio::piped()).spawn().expect("python3 is there");
+        command
+            .arg("terminal.py")
+            .arg(format!("emails=>P;{round}=>q"))
+            .arg(env!("CARGO_BIN_EXE_backstop"));
+        command
+            .args(["top", "--interval", "200ms"])
+            .current_dir(place.path(""));
+        command
+            .env_remove("BACKSTOP_STORE")
+            .env("TERM", "xterm-256color");
+        let child = command
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("python3 is there");
         wait_until("the key", || is_paused() == paused);
         place.write(round, "");
         let told = finished(child).succeeded().stdout;
-        assert_eq!(told, "code 0, 0 keys left, screen left: True, as before: True\n");
+        assert_eq!(
+            told,
+            "code 0, 0 keys left, screen left: True, as before: True\n"
+        );
     }
     let audit = place.json(["dead", "audit"])["audit"].clone();
-    let told: Vec<&str> =
-        audit.as_array().unwrap().iter().map(|entry| entry["what"].as_str().unwrap()).collect();
+    let told: Vec<&str> = audit
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["what"].as_str().unwrap())
+        .collect();
     assert_eq!(told, ["queue resume", "queue pause"], "{audit}");
 }

@@ -6,7 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-const POLICY: &str = "[queues.mail]\nretry = { kind = \"constant\", every = \"100ms\", max_attempts = 3 }\n";
+const POLICY: &str =
+    "[queues.mail]\nretry = { kind = \"constant\", every = \"100ms\", max_attempts = 3 }\n";
 
 /// Ends with the test, however that ends.
 struct Ended(Child);
@@ -25,9 +26,15 @@ fn serve(place: &Place) -> (Ended, String) {
 
 fn serve_at(place: &Place, listen: &str) -> (Ended, String) {
     let mut server = place.command(["serve", "--listen", listen, "--json"]);
-    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut server = server
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(server.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
     let told: serde_json::Value = serde_json::from_str(&line).unwrap();
     (Ended(server), told["url"].as_str().unwrap().to_owned())
 }
@@ -40,8 +47,15 @@ fn worker(program: &str, file: &str, url: &str) -> Ended {
 fn started(program: &str, file: &str, url: &str, lease_ms: &str) -> Ended {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers");
     let mut command = Command::new(program);
-    command.arg(folder.join(file)).arg("mail").stdout(Stdio::null()).stderr(Stdio::null());
-    let started = command.env("BACKSTOP_URL", url).env("BACKSTOP_LEASE_MS", lease_ms).spawn();
+    command
+        .arg(folder.join(file))
+        .arg("mail")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let started = command
+        .env("BACKSTOP_URL", url)
+        .env("BACKSTOP_LEASE_MS", lease_ms)
+        .spawn();
     Ended(started.unwrap_or_else(|error| {
         panic!("{program} is missing ({error}); on Debian: apt-get install {program}")
     }))
@@ -51,18 +65,32 @@ fn check(program: &str, file: &str) {
     let place = Place::new();
     place.write("backstop.toml", POLICY);
     let (_server, url) = serve(&place);
-    let push = |payload: &str| place.json(["push", "mail", payload])["id"].as_str().unwrap().to_owned();
+    let push = |payload: &str| {
+        place.json(["push", "mail", payload])["id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     let (fine, retried, dead) = (push("{}"), push(r#"{"fails":1}"#), push(r#"{"fails":9}"#));
     let _worker = worker(program, file, &url);
     wait_until("the end of all jobs", || {
         place.count("mail", "done") == 2 && place.count("mail", "dead") == 1
     });
-    let state = |id: &str| (place.job(id)["state"].clone(), place.job(id)["attempt"].clone());
+    let state = |id: &str| {
+        (
+            place.job(id)["state"].clone(),
+            place.job(id)["attempt"].clone(),
+        )
+    };
     assert_eq!(state(&fine), ("done".into(), 1.into()));
     assert_eq!(state(&retried), ("done".into(), 2.into()));
     assert_eq!(state(&dead), ("dead".into(), 3.into()));
     let error = &place.job(&dead)["errors"][0];
-    assert_eq!(error["message"].as_str(), Some("attempt 1 did not get through"), "{error}");
+    assert_eq!(
+        error["message"].as_str(),
+        Some("attempt 1 did not get through"),
+        "{error}"
+    );
     let stack = error["stack_trace"].as_str().unwrap_or_default();
     assert!(stack.contains(file), "{error}");
 }
@@ -81,7 +109,10 @@ fn the_worker_in_node_runs_jobs_that_succeed_fail_and_are_retried() {
 fn check_beats(program: &str, file: &str) {
     let place = Place::new();
     let (server, url) = serve(&place);
-    let long = place.json(["push", "mail", r#"{"seconds":12}"#])["id"].as_str().unwrap().to_owned();
+    let long = place.json(["push", "mail", r#"{"seconds":12}"#])["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let _worker = started(program, file, &url, "3000");
     // Somebody who would run it if its lease ended.
     let _other = worker(program, file, &url);
@@ -91,7 +122,11 @@ fn check_beats(program: &str, file: &str) {
     assert_eq!(again, url);
     wait_until("its end", || place.count("mail", "done") == 1);
     let job = place.job(&long);
-    assert_eq!((&job["attempt"], &job["lost_leases"]), (&1.into(), &0.into()), "{job}");
+    assert_eq!(
+        (&job["attempt"], &job["lost_leases"]),
+        (&1.into(), &0.into()),
+        "{job}"
+    );
 }
 
 #[test]
@@ -113,10 +148,16 @@ fn refusing(broken: &'static [u8]) -> String {
             let mut stream = stream.unwrap();
             let job = r#"{"jobs":[{"id":"a","lease":"1","attempt":1,"payload":{"seconds":3600}}]}"#;
             let answer = match path(&mut stream).as_str() {
-                "/v1/lease" => {
-                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{job}", job.len()).into_bytes()
-                }
-                _ => [b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n", broken].concat(),
+                "/v1/lease" => format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{job}",
+                    job.len()
+                )
+                .into_bytes(),
+                _ => [
+                    b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n",
+                    broken,
+                ]
+                .concat(),
             };
             // Whoever has ended hears nothing of it.
             let _ = stream.write_all(&answer);
@@ -151,7 +192,11 @@ fn a_worker_whose_beats_are_refused_ends_even_if_the_answer_cannot_be_read() {
             let url = refusing(broken);
             let mut worker = started(program, file, &url, "300");
             wait_until("its end", || worker.0.try_wait().unwrap().is_some());
-            assert_eq!(worker.0.wait().unwrap().code(), Some(1), "{program} {broken:?}");
+            assert_eq!(
+                worker.0.wait().unwrap().code(),
+                Some(1),
+                "{program} {broken:?}"
+            );
         }
     }
 }
@@ -159,7 +204,12 @@ fn a_worker_whose_beats_are_refused_ends_even_if_the_answer_cannot_be_read() {
 #[test]
 fn each_worker_has_at_most_thirty_lines() {
     for file in ["worker.py", "worker.mjs"] {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers").join(file);
-        assert!(std::fs::read_to_string(path).unwrap().lines().count() <= 30, "{file}");
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../../docs/workers")
+            .join(file);
+        assert!(
+            std::fs::read_to_string(path).unwrap().lines().count() <= 30,
+            "{file}"
+        );
     }
 }

@@ -14,7 +14,11 @@ const NOW: Time = Time::from_millis(1_000_000_000);
 /// A job in the hands of a vanished worker; its losses are so many hours ago.
 fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> Seized {
     let (worker, job) = (WorkerName::new(worker), JobId::named(job));
-    let lease = Lease { queue: QueueName::new("q").expect("a name"), job, number: LeaseNumber::draw(1) };
+    let lease = Lease {
+        queue: QueueName::new("q").expect("a name"),
+        job,
+        number: LeaseNumber::draw(1),
+    };
     let lost = |hours: &i64| {
         Failure::lost(
             NOW.before(Span::hours(*hours)),
@@ -24,7 +28,9 @@ fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> Seized {
             job,
         )
     };
-    let history = losses.iter().fold(History::default(), |history, hours| history.with(lost(hours)));
+    let history = losses.iter().fold(History::default(), |history, hours| {
+        history.with(lost(hours))
+    });
     let run = Leased {
         lease: lease.clone(),
         kind: Kind::default(),
@@ -37,14 +43,21 @@ fn seized(job: &str, worker: &str, losses: &[i64], begun: bool) -> Seized {
         terms: Terms::default(),
         history,
     };
-    Seized { run, vanished: Vanished { worker, lease }, begun }
+    Seized {
+        run,
+        vanished: Vanished { worker, lease },
+        begun,
+    }
 }
 
 fn described(settlement: &Settlement) -> &'static str {
     match &settlement.outcome {
         Outcome::Lost { .. } => "charged",
         Outcome::Released { at } if *at == NOW => "given back",
-        Outcome::Dead { reason: Reason::CrashedWorker, .. } => "dead",
+        Outcome::Dead {
+            reason: Reason::CrashedWorker,
+            ..
+        } => "dead",
         other => unreachable!("{other:?}"),
     }
 }
@@ -58,12 +71,22 @@ fn check(jobs: &[(&str, &[i64], bool, &str)]) {
         .collect();
     let judged = judge_vanished(&batch, &BTreeSet::new(), NOW);
     let seen: Vec<&str> = judged.iter().map(described).collect();
-    assert_eq!(seen, jobs.iter().map(|(.., expected)| *expected).collect::<Vec<_>>(), "{jobs:?}");
+    assert_eq!(
+        seen,
+        jobs.iter()
+            .map(|(.., expected)| *expected)
+            .collect::<Vec<_>>(),
+        "{jobs:?}"
+    );
 }
 
 #[test]
 fn where_nobody_is_suspected_all_are() {
-    check(&[("w", &[], false, "charged"), ("w", &[], false, "charged"), ("w", &[], true, "charged")]);
+    check(&[
+        ("w", &[], false, "charged"),
+        ("w", &[], false, "charged"),
+        ("w", &[], true, "charged"),
+    ]);
 }
 
 #[test]
@@ -78,12 +101,18 @@ fn of_a_worker_that_died_with_a_suspect_at_work_the_suspect_alone_is_charged() {
 
 #[test]
 fn the_third_loss_of_a_suspect_is_its_death() {
-    check(&[("w", &[2, 1], true, "dead"), ("w", &[2, 1], false, "given back")]);
+    check(&[
+        ("w", &[2, 1], true, "dead"),
+        ("w", &[2, 1], false, "given back"),
+    ]);
 }
 
 #[test]
 fn a_suspect_that_only_waited_is_never_charged_and_clears_nobody_else() {
-    check(&[("w", &[1], false, "given back"), ("w", &[], false, "charged")]);
+    check(&[
+        ("w", &[1], false, "given back"),
+        ("w", &[], false, "charged"),
+    ]);
     check(&[("w", &[2, 1], false, "given back")]);
 }
 
@@ -109,23 +138,42 @@ fn every_worker_is_judged_by_itself() {
 
 #[test]
 fn where_several_suspects_had_begun_each_may_have_done_it() {
-    check(&[("w", &[1], true, "charged"), ("w", &[1, 2], true, "dead"), ("w", &[], false, "given back")]);
+    check(&[
+        ("w", &[1], true, "charged"),
+        ("w", &[1, 2], true, "dead"),
+        ("w", &[], false, "given back"),
+    ]);
 }
 
 #[test]
 fn what_an_earlier_batch_showed_of_a_worker_holds_for_the_rest_of_its_jobs() {
     let first = [seized("killer", "w", &[1], true)];
     let known: BTreeSet<WorkerName> = accused(&first, NOW).cloned().collect();
-    let rest = [seized("beside", "w", &[], false), seized("elsewhere", "x", &[], false)];
+    let rest = [
+        seized("beside", "w", &[], false),
+        seized("elsewhere", "x", &[], false),
+    ];
     let judged = judge_vanished(&rest, &known, NOW);
-    assert_eq!(judged.iter().map(described).collect::<Vec<_>>(), ["given back", "charged"]);
+    assert_eq!(
+        judged.iter().map(described).collect::<Vec<_>>(),
+        ["given back", "charged"]
+    );
 }
 
 #[test]
 fn the_dead_names_the_workers_it_took_along() {
-    let judged = judge_vanished(&[seized("killer", "third", &[2, 1], true)], &BTreeSet::new(), NOW);
-    let Outcome::Dead { history, .. } = &judged[0].outcome else { unreachable!("{judged:?}") };
-    assert_eq!(history.lost_workers(NOW, LOST_WITHIN), ["former", "former", "third"]);
+    let judged = judge_vanished(
+        &[seized("killer", "third", &[2, 1], true)],
+        &BTreeSet::new(),
+        NOW,
+    );
+    let Outcome::Dead { history, .. } = &judged[0].outcome else {
+        unreachable!("{judged:?}")
+    };
+    assert_eq!(
+        history.lost_workers(NOW, LOST_WITHIN),
+        ["former", "former", "third"]
+    );
 }
 
 /// Jobs in line, worked off by one process after another, each of which dies when the poison runs. Losses by job, the poison's
@@ -141,10 +189,19 @@ const POISON: usize = 0;
 impl World {
     /// One process takes the head of the line, as a worker does: one suspect runs, and others beside it.
     fn work(&mut self, concurrency: usize, prefetch: usize) {
-        let held: Vec<usize> = self.line.iter().take(concurrency + prefetch).copied().collect();
+        let held: Vec<usize> = self
+            .line
+            .iter()
+            .take(concurrency + prefetch)
+            .copied()
+            .collect();
         let suspect = held.iter().find(|job| self.losses[**job] > 0).copied();
         let others = held.iter().filter(|job| self.losses[**job] == 0).copied();
-        let runs: Vec<usize> = suspect.into_iter().chain(others).take(concurrency).collect();
+        let runs: Vec<usize> = suspect
+            .into_iter()
+            .chain(others)
+            .take(concurrency)
+            .collect();
         if runs.contains(&POISON) {
             self.crash(&held, suspect);
         } else {
@@ -159,7 +216,10 @@ impl World {
             seized(&job.to_string(), "w", &losses, suspect == Some(*job))
         };
         let batch: Vec<Seized> = held.iter().map(seize).collect();
-        for (job, settlement) in held.iter().zip(judge_vanished(&batch, &BTreeSet::new(), NOW)) {
+        for (job, settlement) in held
+            .iter()
+            .zip(judge_vanished(&batch, &BTreeSet::new(), NOW))
+        {
             let verdict = described(&settlement);
             self.losses[*job] += u32::from(verdict != "given back");
             if verdict == "dead" {

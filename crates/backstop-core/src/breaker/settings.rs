@@ -70,9 +70,21 @@ impl BreakerSettings {
     /// Whether a breaker with these settings works, and can always close again.
     pub fn check(&self) -> Result<(), BadBreaker> {
         let thresholds = [
-            ("failure_threshold", self.failure_threshold, "it would open before anything failed"),
-            ("half_open_max_calls", self.half_open_max_calls, "no probe could find the service well again"),
-            ("success_threshold", self.success_threshold, "it would close before any probe succeeded"),
+            (
+                "failure_threshold",
+                self.failure_threshold,
+                "it would open before anything failed",
+            ),
+            (
+                "half_open_max_calls",
+                self.half_open_max_calls,
+                "no probe could find the service well again",
+            ),
+            (
+                "success_threshold",
+                self.success_threshold,
+                "it would close before any probe succeeded",
+            ),
         ];
         if let Some((field, _, why)) = thresholds.into_iter().find(|(_, number, _)| *number == 0) {
             return Err(BadBreaker::Zero { field, why });
@@ -109,7 +121,9 @@ impl Written {
         BreakerSettings {
             failure_threshold: self.failure_threshold.unwrap_or(usual.failure_threshold),
             recovery_timeout: self.recovery_timeout.unwrap_or(usual.recovery_timeout),
-            half_open_max_calls: self.half_open_max_calls.unwrap_or(usual.half_open_max_calls),
+            half_open_max_calls: self
+                .half_open_max_calls
+                .unwrap_or(usual.half_open_max_calls),
             success_threshold: self.success_threshold.unwrap_or(usual.success_threshold),
         }
     }

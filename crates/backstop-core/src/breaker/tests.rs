@@ -17,11 +17,19 @@ struct Rig {
 
 impl Rig {
     fn new(settings: BreakerSettings) -> Self {
-        Self { breaker: Breaker::default(), settings, now: START, epoch: 0, first_epoch: 0 }
+        Self {
+            breaker: Breaker::default(),
+            settings,
+            now: START,
+            epoch: 0,
+            first_epoch: 0,
+        }
     }
 
     fn admit(&mut self, want: u32) -> Admitted {
-        let admitted = self.breaker.admit(&self.settings, want, self.now.after(PERMIT), self.now);
+        let admitted = self
+            .breaker
+            .admit(&self.settings, want, self.now.after(PERMIT), self.now);
         if admitted.calls > 0 {
             self.epoch = admitted.epoch;
         }
@@ -29,7 +37,8 @@ impl Rig {
     }
 
     fn record(&mut self, epoch: u64, sign: Sign) {
-        self.breaker.record(&self.settings, &[Signal { epoch, sign }], self.now);
+        self.breaker
+            .record(&self.settings, &[Signal { epoch, sign }], self.now);
     }
 
     /// Does one step and tells what came of it: how many were admitted, or the phase.
@@ -44,10 +53,16 @@ impl Rig {
             ("N", "") => self.record(current, Sign::Neutral),
             ("l", "ateF") => self.record(self.first_epoch, Sign::Failure),
             ("l", "ateS") => self.record(self.first_epoch, Sign::Success),
-            ("a", want) => return self.admit(want.parse().expect("a number")).calls.to_string(),
+            ("a", want) => {
+                return self
+                    .admit(want.parse().expect("a number"))
+                    .calls
+                    .to_string();
+            }
             ("g", calls) => {
                 let calls = calls.parse().expect("a number");
-                self.breaker.give_back(&self.settings, self.epoch, calls, self.now);
+                self.breaker
+                    .give_back(&self.settings, self.epoch, calls, self.now);
             }
             ("+", span) => self.now = self.now.after(span.parse().expect("a span")),
             ("-", span) => self.now = self.now.before(span.parse().expect("a span")),
@@ -61,12 +76,22 @@ impl Rig {
 
 /// Three failures open it for 30 s; two successes of three probes close it. One answer for every step.
 fn check(steps: &str, expected: &str) {
-    check_with(BreakerSettings { failure_threshold: 3, ..BreakerSettings::default() }, steps, expected);
+    check_with(
+        BreakerSettings {
+            failure_threshold: 3,
+            ..BreakerSettings::default()
+        },
+        steps,
+        expected,
+    );
 }
 
 fn check_with(settings: BreakerSettings, steps: &str, expected: &str) {
     let mut rig = Rig::new(settings);
-    let answers: Vec<String> = steps.split_whitespace().map(|step| rig.step(step)).collect();
+    let answers: Vec<String> = steps
+        .split_whitespace()
+        .map(|step| rig.step(step))
+        .collect();
     assert_eq!(answers.join(" "), expected, "{steps}");
 }
 
@@ -85,47 +110,83 @@ fn failures_in_a_row_open_it() {
 
 #[test]
 fn open_lets_nothing_through_before_its_time() {
-    check("F F F a1 +29s a5 +1s a5", "closed closed open 0 open 0 half_open 3");
+    check(
+        "F F F a1 +29s a5 +1s a5",
+        "closed closed open 0 open 0 half_open 3",
+    );
 }
 
 #[test]
 fn half_open_lets_so_many_through_and_no_more() {
     check("F F F +30s a2 a5 a1", "closed closed open half_open 2 1 0");
-    check("F F F +30s a3 S a3", "closed closed open half_open 3 half_open 0");
+    check(
+        "F F F +30s a3 S a3",
+        "closed closed open half_open 3 half_open 0",
+    );
 }
 
 #[test]
 fn enough_successes_close_it() {
-    check("F F F +30s a3 S S a99", "closed closed open half_open 3 half_open closed 99");
-    check("F F F +30s a1 S a1 S", "closed closed open half_open 1 half_open 1 closed");
+    check(
+        "F F F +30s a3 S S a99",
+        "closed closed open half_open 3 half_open closed 99",
+    );
+    check(
+        "F F F +30s a1 S a1 S",
+        "closed closed open half_open 1 half_open 1 closed",
+    );
 }
 
 #[test]
 fn closed_again_it_counts_from_nothing() {
-    check("F F F +30s a2 S S F F F", "closed closed open half_open 2 half_open closed closed closed open");
+    check(
+        "F F F +30s a2 S S F F F",
+        "closed closed open half_open 2 half_open closed closed closed open",
+    );
 }
 
 #[test]
 fn one_failed_probe_opens_it_for_the_whole_time_again() {
-    check("F F F +30s a3 S F +29s +1s a3", "closed closed open half_open 3 half_open open open half_open 3");
+    check(
+        "F F F +30s a3 S F +29s +1s a3",
+        "closed closed open half_open 3 half_open open open half_open 3",
+    );
 }
 
 #[test]
 fn a_probe_that_said_nothing_gives_its_slot_back() {
-    check("F F F +30s a3 a1 N a2", "closed closed open half_open 3 0 half_open 1");
+    check(
+        "F F F +30s a3 a1 N a2",
+        "closed closed open half_open 3 0 half_open 1",
+    );
 }
 
 #[test]
 fn permits_not_used_are_given_out_again() {
-    check("F F F +30s a3 g2 a5", "closed closed open half_open 3 half_open 2");
-    check("F F F +30s a3 g99 a5", "closed closed open half_open 3 half_open 3");
-    check("g5 F g1 F F g7 +30s a5", "closed closed closed closed open open half_open 3");
+    check(
+        "F F F +30s a3 g2 a5",
+        "closed closed open half_open 3 half_open 2",
+    );
+    check(
+        "F F F +30s a3 g99 a5",
+        "closed closed open half_open 3 half_open 3",
+    );
+    check(
+        "g5 F g1 F F g7 +30s a5",
+        "closed closed closed closed open open half_open 3",
+    );
 }
 
 #[test]
 fn the_permit_of_a_worker_that_died_is_given_out_again() {
-    check("F F F +30s a3 +59s a3 +1s a3", "closed closed open half_open 3 half_open 0 half_open 3");
-    check("F F F +30s a2 +30s a1 +30s a3", "closed closed open half_open 2 half_open 1 half_open 2");
+    check(
+        "F F F +30s a3 +59s a3 +1s a3",
+        "closed closed open half_open 3 half_open 0 half_open 3",
+    );
+    check(
+        "F F F +30s a2 +30s a1 +30s a3",
+        "closed closed open half_open 2 half_open 1 half_open 2",
+    );
 }
 
 #[test]
@@ -144,8 +205,14 @@ fn a_probe_that_outlived_its_permit_still_tells_but_frees_no_slot_of_others() {
 
 #[test]
 fn late_signals_open_and_close_nothing() {
-    check("F F F lateF lateS +30s a3 lateF", "closed closed open open open half_open 3 half_open");
-    check("F F F +30s a3 lateS lateS", "closed closed open half_open 3 half_open half_open");
+    check(
+        "F F F lateF lateS +30s a3 lateF",
+        "closed closed open open open half_open 3 half_open",
+    );
+    check(
+        "F F F +30s a3 lateS lateS",
+        "closed closed open half_open 3 half_open half_open",
+    );
     check(
         "F F F +30s a2 S S lateF lateF lateF",
         "closed closed open half_open 2 half_open closed closed closed closed",
@@ -167,34 +234,61 @@ fn a_signal_of_an_epoch_that_never_was_changes_nothing() {
 
 #[test]
 fn the_rest_of_a_batch_after_a_transition_is_late() {
-    let mut rig = Rig::new(BreakerSettings { failure_threshold: 2, ..BreakerSettings::default() });
-    let failures = [Signal { epoch: 0, sign: Sign::Failure }; 9];
+    let mut rig = Rig::new(BreakerSettings {
+        failure_threshold: 2,
+        ..BreakerSettings::default()
+    });
+    let failures = [Signal {
+        epoch: 0,
+        sign: Sign::Failure,
+    }; 9];
     rig.breaker.record(&rig.settings, &failures, START);
     let status = rig.breaker.status(&rig.settings, START);
-    assert_eq!((status.state, status.failure_count, status.total_calls), (Phase::Open, 2, 2));
+    assert_eq!(
+        (status.state, status.failure_count, status.total_calls),
+        (Phase::Open, 2, 2)
+    );
     assert_eq!(status.events.len(), 1);
 }
 
 #[test]
 fn forced_open_it_stays_until_reset() {
-    check("force a1 +24h a1 S F reset a9", "open 0 open 0 open open closed 9");
-    check("F F F force +30s reset", "closed closed open open open closed");
-    check("F F F +30s a3 force S S", "closed closed open half_open 3 open open open");
+    check(
+        "force a1 +24h a1 S F reset a9",
+        "open 0 open 0 open open closed 9",
+    );
+    check(
+        "F F F force +30s reset",
+        "closed closed open open open closed",
+    );
+    check(
+        "F F F +30s a3 force S S",
+        "closed closed open half_open 3 open open open",
+    );
     let mut breaker = Breaker::default();
     breaker.force_open("by hand", START);
-    assert_eq!(breaker.admits(&BreakerSettings::default(), START), Admission::Not { until: None });
+    assert_eq!(
+        breaker.admits(&BreakerSettings::default(), START),
+        Admission::Not { until: None }
+    );
 }
 
 #[test]
 fn a_reset_forgets_the_failures_so_far() {
     check("F F reset F F F", "closed closed closed closed closed open");
     check("F F F reset", "closed closed open closed");
-    check("F F F +30s a3 reset a9", "closed closed open half_open 3 closed 9");
+    check(
+        "F F F +30s a3 reset a9",
+        "closed closed open half_open 3 closed 9",
+    );
 }
 
 #[test]
 fn a_clock_set_back_neither_fires_at_once_nor_waits_longer() {
-    check("F F F -24h a1 +29s a1 +1s a1", "closed closed open open 0 open 0 half_open 1");
+    check(
+        "F F F -24h a1 +29s a1 +1s a1",
+        "closed closed open open 0 open 0 half_open 1",
+    );
     // The permits of probes last as long as they were meant to.
     check(
         "F F F +30s a3 -24h a3 +59s a3 +1s a3",
@@ -207,7 +301,12 @@ fn a_look_at_a_clock_set_back_names_the_whole_wait() {
     let mut rig = opened();
     let back = START.before(Span::hours(24));
     let until = |breaker: &Breaker| breaker.admits(&BreakerSettings::default(), back);
-    assert_eq!(until(&rig.breaker), Admission::Not { until: Some(back.after(Span::secs(30))) });
+    assert_eq!(
+        until(&rig.breaker),
+        Admission::Not {
+            until: Some(back.after(Span::secs(30)))
+        }
+    );
     assert!(!rig.breaker.clone().follow(START), "nothing to follow");
     assert!(rig.breaker.follow(back));
     assert!(!rig.breaker.follow(back));
@@ -238,7 +337,10 @@ fn a_look_at_probes_under_a_clock_set_back_names_the_end_of_their_time() {
     assert_eq!(rig.step("a3"), "3");
     let back = START.before(Span::hours(24));
     let until = Some(back.after(PERMIT));
-    assert_eq!(rig.breaker.admits(&rig.settings, back), Admission::Not { until });
+    assert_eq!(
+        rig.breaker.admits(&rig.settings, back),
+        Admission::Not { until }
+    );
 }
 
 #[test]
@@ -249,7 +351,9 @@ fn permits_of_the_dead_are_not_kept() {
         assert_eq!(rig.step("a3"), "3");
         rig.step("+1m");
     }
-    let State::HalfOpen { grants, .. } = &rig.breaker.state else { panic!("{:?}", rig.breaker) };
+    let State::HalfOpen { grants, .. } = &rig.breaker.state else {
+        panic!("{:?}", rig.breaker)
+    };
     assert_eq!(grants.len(), 1);
 }
 
@@ -257,16 +361,33 @@ fn permits_of_the_dead_are_not_kept() {
 fn a_look_says_what_an_admission_would_give() {
     let mut rig = opened();
     let look = |rig: &Rig| rig.breaker.admits(&rig.settings, rig.now);
-    assert_eq!(look(&rig), Admission::Not { until: Some(START.after(Span::secs(30))) });
+    assert_eq!(
+        look(&rig),
+        Admission::Not {
+            until: Some(START.after(Span::secs(30)))
+        }
+    );
     rig.now = START.after(Span::secs(30));
     for expected in [3, 2, 1] {
-        let Admission::Probes { epoch, left } = look(&rig) else { panic!("{:?}", look(&rig)) };
-        assert_eq!((left, rig.admit(1)), (expected, Admitted { epoch, calls: 1 }));
+        let Admission::Probes { epoch, left } = look(&rig) else {
+            panic!("{:?}", look(&rig))
+        };
+        assert_eq!(
+            (left, rig.admit(1)),
+            (expected, Admitted { epoch, calls: 1 })
+        );
     }
-    assert_eq!(look(&rig), Admission::Not { until: Some(rig.now.after(PERMIT)) });
+    assert_eq!(
+        look(&rig),
+        Admission::Not {
+            until: Some(rig.now.after(PERMIT))
+        }
+    );
     rig.step("S");
     rig.step("S");
-    let Admission::Freely { epoch } = look(&rig) else { panic!("{:?}", look(&rig)) };
+    let Admission::Freely { epoch } = look(&rig) else {
+        panic!("{:?}", look(&rig))
+    };
     assert_eq!(rig.admit(7), Admitted { epoch, calls: 7 });
 }
 
@@ -274,7 +395,8 @@ fn a_look_says_what_an_admission_would_give() {
 fn a_permit_lasts_no_longer_than_a_lease_can() {
     let mut rig = opened();
     rig.now = rig.now.after(Span::secs(30));
-    rig.breaker.admit(&rig.settings, 3, Time::from_micros(i64::MAX), rig.now);
+    rig.breaker
+        .admit(&rig.settings, 3, Time::from_micros(i64::MAX), rig.now);
     rig.now = rig.now.after(LEASE_ASKED_MAX);
     assert_eq!(rig.admit(3).calls, 3);
 }
@@ -285,23 +407,43 @@ fn its_status_tells_it_all() {
     rig.admit(4);
     let status = rig.breaker.status(&rig.settings, START);
     assert_eq!(
-        (status.state, status.failure_count, status.total_calls, status.rejected_calls),
+        (
+            status.state,
+            status.failure_count,
+            status.total_calls,
+            status.rejected_calls
+        ),
         (Phase::Open, 5, 5, 4)
     );
-    assert_eq!((status.last_failure_time, status.opened_at), (Some(START), Some(START)));
+    assert_eq!(
+        (status.last_failure_time, status.opened_at),
+        (Some(START), Some(START))
+    );
     assert_eq!(status.next_probe_at, Some(START.after(Span::secs(30))));
     rig.now = START.after(Span::secs(31));
     rig.admit(2);
     rig.step("S");
     let status = rig.breaker.status(&rig.settings, rig.now);
-    assert_eq!((status.state, status.success_count, status.total_calls), (Phase::HalfOpen, 1, 6));
-    assert_eq!((status.opened_at, status.next_probe_at), (Some(START), Some(rig.now)));
+    assert_eq!(
+        (status.state, status.success_count, status.total_calls),
+        (Phase::HalfOpen, 1, 6)
+    );
+    assert_eq!(
+        (status.opened_at, status.next_probe_at),
+        (Some(START), Some(rig.now))
+    );
     rig.step("S");
     let status = rig.breaker.status(&rig.settings, rig.now);
-    assert_eq!((status.state, status.failure_count, status.success_count), (Phase::Closed, 0, 0));
+    assert_eq!(
+        (status.state, status.failure_count, status.success_count),
+        (Phase::Closed, 0, 0)
+    );
     assert_eq!((status.opened_at, status.next_probe_at), (None, None));
-    let told: Vec<String> =
-        status.events.iter().map(|event| format!("{} {}: {}", event.from, event.to, event.why)).collect();
+    let told: Vec<String> = status
+        .events
+        .iter()
+        .map(|event| format!("{} {}: {}", event.from, event.to, event.why))
+        .collect();
     assert_eq!(
         told,
         [
@@ -321,12 +463,20 @@ fn events_and_their_words_are_bounded() {
     let events = breaker.status(&BreakerSettings::default(), START).events;
     assert_eq!(events.len(), BREAKER_EVENTS_MAX);
     assert!(events[0].why.starts_with("80 ") && events[19].why.starts_with("99 "));
-    assert!(events.iter().all(|event| event.why.chars().count() == WHY_CHARS_MAX));
+    assert!(
+        events
+            .iter()
+            .all(|event| event.why.chars().count() == WHY_CHARS_MAX)
+    );
 }
 
 #[test]
 fn settings_that_were_refused_or_changed_halfway_do_not_make_it_stick() {
-    let strict = BreakerSettings { failure_threshold: 1, success_threshold: 9, ..BreakerSettings::default() };
+    let strict = BreakerSettings {
+        failure_threshold: 1,
+        success_threshold: 9,
+        ..BreakerSettings::default()
+    };
     check_with(
         strict,
         "F +30s a9 S S S a9 S a1 S a1 S a1 S a1 S a1 S",
@@ -339,11 +489,21 @@ fn settings_that_were_refused_or_changed_halfway_do_not_make_it_stick() {
         success_threshold: 0,
     };
     check_with(nothing, "S F a2 S", "closed half_open 1 closed");
-    let mut rig = Rig::new(BreakerSettings { success_threshold: 3, ..BreakerSettings::default() });
+    let mut rig = Rig::new(BreakerSettings {
+        success_threshold: 3,
+        ..BreakerSettings::default()
+    });
     (0..5).for_each(|_| drop(rig.step("F")));
     rig.step("+30s");
-    assert_eq!(["a2", "S", "S"].map(|step| rig.step(step)), ["2", "half_open", "half_open"]);
-    rig.settings = BreakerSettings { half_open_max_calls: 2, success_threshold: 2, ..rig.settings };
+    assert_eq!(
+        ["a2", "S", "S"].map(|step| rig.step(step)),
+        ["2", "half_open", "half_open"]
+    );
+    rig.settings = BreakerSettings {
+        half_open_max_calls: 2,
+        success_threshold: 2,
+        ..rig.settings
+    };
     assert_eq!(["a9", "S"].map(|step| rig.step(step)), ["1", "closed"]);
 }
 
@@ -363,7 +523,9 @@ fn settings_are_read_as_written_and_the_rest_is_as_usual() {
 #[test]
 fn settings_that_cannot_work_are_refused_with_what_to_write() {
     let check = |json: &str, words: &str| {
-        let error = serde_json::from_str::<BreakerSettings>(json).expect_err(json).to_string();
+        let error = serde_json::from_str::<BreakerSettings>(json)
+            .expect_err(json)
+            .to_string();
         assert!(error.contains(words), "{error}");
     };
     check(
@@ -430,14 +592,14 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn some_settings() -> impl Strategy<Value = BreakerSettings> {
-    (1..6_u32, 1..60_000_i64, 1..6_u32, 1..6_u32).prop_map(|(failures, recovery, calls, successes)| {
-        BreakerSettings {
+    (1..6_u32, 1..60_000_i64, 1..6_u32, 1..6_u32).prop_map(
+        |(failures, recovery, calls, successes)| BreakerSettings {
             failure_threshold: failures,
             recovery_timeout: Span::millis(recovery),
             half_open_max_calls: calls,
             success_threshold: successes.min(calls),
-        }
-    })
+        },
+    )
 }
 
 /// A call under way: admitted under an epoch, as a probe or freely, held to be dead after its time.
@@ -458,7 +620,12 @@ struct World {
 
 impl World {
     fn after(settings: BreakerSettings, acts: &[Act]) -> Self {
-        let mut world = Self { breaker: Breaker::default(), settings, now: START, calls: Vec::new() };
+        let mut world = Self {
+            breaker: Breaker::default(),
+            settings,
+            now: START,
+            calls: Vec::new(),
+        };
         for act in acts {
             world.does(act);
         }
@@ -469,23 +636,40 @@ impl World {
         match *act {
             Act::Admit { want, lasts } => {
                 let lasts = Span::millis(lasts);
-                let admitted = self.breaker.admit(&self.settings, want, self.now.after(lasts), self.now);
+                let admitted =
+                    self.breaker
+                        .admit(&self.settings, want, self.now.after(lasts), self.now);
                 let is_probe = self.breaker.state.phase() == Phase::HalfOpen;
-                let call = Call { epoch: admitted.epoch, is_probe, left: lasts };
-                self.calls.extend(std::iter::repeat_n(call, admitted.calls as usize));
+                let call = Call {
+                    epoch: admitted.epoch,
+                    is_probe,
+                    left: lasts,
+                };
+                self.calls
+                    .extend(std::iter::repeat_n(call, admitted.calls as usize));
             }
             Act::Report { pick, sign } if !self.calls.is_empty() => {
                 let call = self.calls.remove(pick % self.calls.len());
-                self.breaker.record(&self.settings, &[Signal { epoch: call.epoch, sign }], self.now);
+                self.breaker.record(
+                    &self.settings,
+                    &[Signal {
+                        epoch: call.epoch,
+                        sign,
+                    }],
+                    self.now,
+                );
             }
             Act::GiveBack { pick } if !self.calls.is_empty() => {
                 let call = self.calls.remove(pick % self.calls.len());
-                self.breaker.give_back(&self.settings, call.epoch, 1, self.now);
+                self.breaker
+                    .give_back(&self.settings, call.epoch, 1, self.now);
             }
             Act::Report { .. } | Act::GiveBack { .. } => {}
             Act::Pass(millis) => {
                 self.now = self.now.after(Span::millis(millis));
-                self.calls.iter_mut().for_each(|call| call.left = call.left.minus(Span::millis(millis)));
+                self.calls
+                    .iter_mut()
+                    .for_each(|call| call.left = call.left.minus(Span::millis(millis)));
             }
             Act::SetBack(millis) => {
                 self.now = self.now.before(Span::millis(millis));
@@ -498,8 +682,11 @@ impl World {
 
     /// Probes of the present phase that have reported nothing and are not held to be dead.
     fn probes_under_way(&self) -> usize {
-        let State::HalfOpen { first_epoch, .. } = self.breaker.state else { return 0 };
-        let of_now = |call: &&Call| call.is_probe && call.epoch >= first_epoch && !call.left.is_zero();
+        let State::HalfOpen { first_epoch, .. } = self.breaker.state else {
+            return 0;
+        };
+        let of_now =
+            |call: &&Call| call.is_probe && call.epoch >= first_epoch && !call.left.is_zero();
         self.calls.iter().filter(of_now).count()
     }
 }

@@ -38,7 +38,11 @@ impl Deaths {
 
     /// Removes what the clock, set back, puts into the future: it happened a moment ago, and counts from now on.
     fn take_future(&mut self, now: Time) -> u64 {
-        let future = self.parts.iter().filter(|part| part.since > now).map(|part| part.deaths);
+        let future = self
+            .parts
+            .iter()
+            .filter(|part| part.since > now)
+            .map(|part| part.deaths);
         let deaths = future.fold(0, u64::saturating_add);
         self.parts.retain(|part| part.since <= now);
         deaths

@@ -19,8 +19,15 @@ pub struct GateSettings {
 impl Default for GateSettings {
     /// A thousand deaths within a minute shut it; probes begin after another.
     fn default() -> Self {
-        let breaker = BreakerSettings { recovery_timeout: Span::secs(60), ..BreakerSettings::default() };
-        Self { deaths: 1_000, within: Span::minutes(1), breaker }
+        let breaker = BreakerSettings {
+            recovery_timeout: Span::secs(60),
+            ..BreakerSettings::default()
+        };
+        Self {
+            deaths: 1_000,
+            within: Span::minutes(1),
+            breaker,
+        }
     }
 }
 
@@ -69,7 +76,9 @@ impl<'de> Deserialize<'de> for GateSettings {
         let settings = Self {
             deaths: written.deaths.unwrap_or(usual.deaths),
             within: written.within.unwrap_or(usual.within),
-            breaker: written.breaker.map_or(usual.breaker, |breaker| breaker.over(usual.breaker)),
+            breaker: written
+                .breaker
+                .map_or(usual.breaker, |breaker| breaker.over(usual.breaker)),
         };
         settings.check().map_err(serde::de::Error::custom)?;
         Ok(settings)

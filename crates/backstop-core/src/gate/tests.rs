@@ -18,15 +18,30 @@ struct Rig {
 impl Rig {
     /// Ten deaths within a minute shut it.
     fn new() -> Self {
-        let settings = GateSettings { deaths: 10, ..GateSettings::default() };
-        Self { gate: Gate::default(), settings, now: START, epoch: 0 }
+        let settings = GateSettings {
+            deaths: 10,
+            ..GateSettings::default()
+        };
+        Self {
+            gate: Gate::default(),
+            settings,
+            now: START,
+            epoch: 0,
+        }
     }
 
     /// Does one step and tells what came of it: how many were admitted, or why it is shut.
     fn step(&mut self, step: &str) -> String {
         let (gate, settings, now) = (&mut self.gate, &self.settings, self.now);
         let record = |gate: &mut Gate, sign| {
-            gate.record(settings, &[Signal { epoch: self.epoch, sign }], now);
+            gate.record(
+                settings,
+                &[Signal {
+                    epoch: self.epoch,
+                    sign,
+                }],
+                now,
+            );
         };
         match step.split_at(1) {
             ("d", count) => gate.died(settings, count.parse().expect("a number"), now),
@@ -41,7 +56,9 @@ impl Rig {
                 self.epoch = admitted.epoch;
                 return admitted.calls.to_string();
             }
-            ("g", calls) => gate.give_back(settings, self.epoch, calls.parse().expect("a number"), now),
+            ("g", calls) => {
+                gate.give_back(settings, self.epoch, calls.parse().expect("a number"), now)
+            }
             ("+", span) => self.now = now.after(span.parse().expect("a span")),
             ("-", span) => self.now = now.before(span.parse().expect("a span")),
             ("h", "and") => gate.shut_by_hand("by hand", now),
@@ -55,7 +72,10 @@ impl Rig {
 /// One answer for every step; `-` is a gate that is not shut.
 fn check(steps: &str, expected: &str) {
     let mut rig = Rig::new();
-    let answers: Vec<String> = steps.split_whitespace().map(|step| rig.step(step)).collect();
+    let answers: Vec<String> = steps
+        .split_whitespace()
+        .map(|step| rig.step(step))
+        .collect();
     assert_eq!(answers.join(" "), expected, "{steps}");
 }
 
@@ -79,23 +99,35 @@ fn deaths_of_a_single_run_of_bad_luck_are_forgotten_in_time() {
 
 #[test]
 fn shut_by_deaths_it_stays_shut_for_its_time_and_room_does_not_help() {
-    check("d10 room a1 +59s a1 +1s a5", "deaths deaths 0 deaths 0 deaths 3");
+    check(
+        "d10 room a1 +59s a1 +1s a5",
+        "deaths deaths 0 deaths 0 deaths 3",
+    );
 }
 
 #[test]
 fn probes_that_did_not_die_reopen_it() {
     check("d10 +60s a3 S S a9", "deaths deaths 3 deaths - 9");
-    check("d10 +60s a1 N a1 g1 a3 S S", "deaths deaths 1 deaths 1 deaths 3 deaths -");
+    check(
+        "d10 +60s a1 N a1 g1 a3 S S",
+        "deaths deaths 1 deaths 1 deaths 3 deaths -",
+    );
 }
 
 #[test]
 fn a_probe_that_died_shuts_it_for_the_whole_time_again() {
-    check("d10 +60s a3 S F +59s a1 +1s a1", "deaths deaths 3 deaths deaths deaths 0 deaths 1");
+    check(
+        "d10 +60s a3 S F +59s a1 +1s a1",
+        "deaths deaths 3 deaths deaths deaths 0 deaths 1",
+    );
 }
 
 #[test]
 fn reopened_it_has_forgotten_the_deaths_that_shut_it() {
-    check("d10 +60s a2 d9 S S d9 d1", "deaths deaths 2 deaths deaths - - deaths");
+    check(
+        "d10 +60s a2 d9 S S d9 d1",
+        "deaths deaths 2 deaths deaths - - deaths",
+    );
 }
 
 #[test]
@@ -111,14 +143,26 @@ fn room_does_not_excuse_deaths() {
     check("d9 full room d1", "- full - deaths");
     check("full d10 room", "full deaths deaths");
     check("d10 full room", "deaths deaths deaths");
-    check("d10 +60s a3 full room a1", "deaths deaths 3 deaths deaths 0");
-    check("d9 full +30s a9 +30s a2 S S d1", "- full full 0 full 2 full - deaths");
+    check(
+        "d10 +60s a3 full room a1",
+        "deaths deaths 3 deaths deaths 0",
+    );
+    check(
+        "d9 full +30s a9 +30s a2 S S d1",
+        "- full full 0 full 2 full - deaths",
+    );
 }
 
 #[test]
 fn shut_by_hand_it_stays_until_reset() {
-    check("hand full d99 room +24h a1 zero a1 d9", "forced forced forced forced forced 0 - 1 -");
-    check("d10 hand +60s a1 zero d9 d1", "deaths forced forced 0 - - deaths");
+    check(
+        "hand full d99 room +24h a1 zero a1 d9",
+        "forced forced forced forced forced 0 - 1 -",
+    );
+    check(
+        "d10 hand +60s a1 zero d9 d1",
+        "deaths forced forced 0 - - deaths",
+    );
 }
 
 #[test]
@@ -138,12 +182,26 @@ fn its_status_tells_it_all() {
     let mut rig = Rig::new();
     rig.step("d10");
     let status = rig.gate.status(&rig.settings, rig.now);
-    assert_eq!((status.shut, status.deaths, status.breaker.state), (Some(Shut::Deaths), 10, Phase::Open));
-    assert_eq!(status.breaker.next_probe_at, Some(START.after(Span::secs(60))));
+    assert_eq!(
+        (status.shut, status.deaths, status.breaker.state),
+        (Some(Shut::Deaths), 10, Phase::Open)
+    );
+    assert_eq!(
+        status.breaker.next_probe_at,
+        Some(START.after(Span::secs(60)))
+    );
     assert_eq!(status.breaker.events[0].why, "10 deaths within 1m");
     let shape = serde_json::to_value(&status).expect("JSON");
-    assert_eq!((&shape["shut"], &shape["state"]), (&"deaths".into(), &"open".into()));
-    assert_eq!(rig.gate.status(&rig.settings, START.after(Span::secs(62))).deaths, 0);
+    assert_eq!(
+        (&shape["shut"], &shape["state"]),
+        (&"deaths".into(), &"open".into())
+    );
+    assert_eq!(
+        rig.gate
+            .status(&rig.settings, START.after(Span::secs(62)))
+            .deaths,
+        0
+    );
 }
 
 #[test]
@@ -157,36 +215,67 @@ fn settings_are_read_as_written_and_the_rest_is_as_usual() {
         half_open_max_calls: 3,
         success_threshold: 3,
     };
-    assert_eq!(own, GateSettings { deaths: 7, within: Span::minutes(1), breaker });
+    assert_eq!(
+        own,
+        GateSettings {
+            deaths: 7,
+            within: Span::minutes(1),
+            breaker
+        }
+    );
     assert_eq!(read(&serde_json::to_string(&own).expect("JSON")), own);
 }
 
 #[test]
 fn settings_that_cannot_work_are_refused_with_what_to_write() {
     let check = |json: &str, words: &str| {
-        let error = serde_json::from_str::<GateSettings>(json).expect_err(json).to_string();
+        let error = serde_json::from_str::<GateSettings>(json)
+            .expect_err(json)
+            .to_string();
         assert!(error.contains(words), "{error}");
     };
     check(r#"{"deaths":0}"#, "`deaths` is 0");
     check(r#"{"within":"999ms"}"#, "counted over 1s to 1d");
     check(r#"{"within":"25h"}"#, "`within` is 25h");
-    check(r#"{"breaker":{"success_threshold":4}}"#, "the gate's breaker: `success_threshold` is 4");
+    check(
+        r#"{"breaker":{"success_threshold":4}}"#,
+        "the gate's breaker: `success_threshold` is 4",
+    );
     check(r#"{"colour":1}"#, "unknown field");
     check(r#"{"breaker":{"colour":1}}"#, "unknown field");
 }
 
 #[test]
 fn nodes_that_disagree_about_the_time_do_not_make_it_grow() {
-    for others in [Span::secs(1), Span::secs(50), Span::secs(60), Span::hours(24)] {
+    for others in [
+        Span::secs(1),
+        Span::secs(50),
+        Span::secs(60),
+        Span::hours(24),
+    ] {
         let (mut gate, mut now) = (Gate::default(), START);
         for turn in 0..5_000_u32 {
             now = now.after(Span::millis(110));
-            gate.deaths.add(1, if turn % 3 == 0 { others } else { Span::minutes(1) }, now);
+            gate.deaths.add(
+                1,
+                if turn % 3 == 0 {
+                    others
+                } else {
+                    Span::minutes(1)
+                },
+                now,
+            );
             if turn % 50 > 2 {
                 continue;
             }
-            let parts = serde_json::to_value(&gate.deaths).expect("JSON").as_array().map_or(0, Vec::len);
-            assert!(parts <= 2 * (DEATHS_PARTS as usize + 1), "{others}: {parts}");
+            let parts = serde_json::to_value(&gate.deaths)
+                .expect("JSON")
+                .as_array()
+                .map_or(0, Vec::len);
+            assert!(
+                parts <= 2 * (DEATHS_PARTS as usize + 1),
+                "{others}: {parts}"
+            );
         }
     }
 }
@@ -225,17 +314,34 @@ fn a_probe_whose_death_finds_room_is_a_success_where_room_lacked() {
 #[test]
 fn a_gate_hears_of_deaths_refusals_and_probes_that_lived() {
     let mut rig = Rig::new();
-    rig.gate.hear(&rig.settings, &GateNews { deaths: 10, ..GateNews::default() }, rig.now);
+    rig.gate.hear(
+        &rig.settings,
+        &GateNews {
+            deaths: 10,
+            ..GateNews::default()
+        },
+        rig.now,
+    );
     assert_eq!(rig.gate.shut(), Some(Shut::Deaths));
     rig.step("+60s");
     rig.step("a2");
     let mut news = GateNews::default();
     for _ in 0..2 {
-        news.lived(Signal { epoch: rig.epoch, sign: Sign::Success });
+        news.lived(Signal {
+            epoch: rig.epoch,
+            sign: Sign::Success,
+        });
     }
     rig.gate.hear(&rig.settings, &news, rig.now);
     assert_eq!(rig.gate.shut(), None);
-    rig.gate.hear(&rig.settings, &GateNews { is_refused: true, ..GateNews::default() }, rig.now);
+    rig.gate.hear(
+        &rig.settings,
+        &GateNews {
+            is_refused: true,
+            ..GateNews::default()
+        },
+        rig.now,
+    );
     assert_eq!(rig.gate.shut(), Some(Shut::Full));
 }
 

@@ -3,7 +3,11 @@ use super::*;
 const NOW: Time = Time::from_millis(1_000_000);
 
 fn check(stands: Option<Asked>, order: Order, expected: (Option<Asked>, Ordered)) {
-    assert_eq!(ordered(stands, Duty::Working, order), expected, "{stands:?} {order}");
+    assert_eq!(
+        ordered(stands, Duty::Working, order),
+        expected,
+        "{stands:?} {order}"
+    );
 }
 
 #[test]
@@ -32,7 +36,11 @@ fn of_two_orders_at_once_the_greater_stands_whichever_comes_first() {
 #[test]
 fn a_worker_that_has_begun_to_stop_does_not_go_back_to_work() {
     for stands in [None, Some(Asked::Quiet), Some(Asked::Stop)] {
-        assert_eq!(ordered(stands, Duty::Stopping, Order::Resume), (stands, Ordered::TooLate), "{stands:?}");
+        assert_eq!(
+            ordered(stands, Duty::Stopping, Order::Resume),
+            (stands, Ordered::TooLate),
+            "{stands:?}"
+        );
         assert_eq!(Duty::Stopping.heeding(stands), Duty::Stopping, "{stands:?}");
     }
 }
@@ -47,12 +55,20 @@ fn a_worker_does_what_it_is_asked_for_and_goes_on_when_that_is_taken_back() {
 }
 
 fn standing(run: Option<&str>) -> Standing {
-    Standing { asked: Asked::Stop, at: NOW, by: "ada".to_owned(), run: run.map(str::to_owned) }
+    Standing {
+        asked: Asked::Stop,
+        at: NOW,
+        by: "ada".to_owned(),
+        run: run.map(str::to_owned),
+    }
 }
 
 #[test]
 fn a_worker_that_was_started_again_under_the_same_name_was_not_asked() {
-    let run = |id: &str, since| RunOf { id: id.to_owned(), since };
+    let run = |id: &str, since| RunOf {
+        id: id.to_owned(),
+        since,
+    };
     let check = |meant: Option<&str>, run: &RunOf, expected| {
         assert_eq!(standing(meant).is_for(run), expected, "{meant:?} {run:?}");
     };
@@ -66,7 +82,12 @@ fn a_worker_that_was_started_again_under_the_same_name_was_not_asked() {
 
 #[test]
 fn a_call_is_meant_as_the_table_says() {
-    let started = |id: &str, since| Told::Run(RunOf { id: id.to_owned(), since });
+    let started = |id: &str, since| {
+        Told::Run(RunOf {
+            id: id.to_owned(),
+            since,
+        })
+    };
     let process = Told::Process("h/1/".to_owned());
     let early = NOW.before(Span::hours(1));
     // The call, for whom the order is, the run told last; meant, and meant after a silence.
@@ -74,7 +95,12 @@ fn a_call_is_meant_as_the_table_says() {
         (started("a", early), Some("a"), None, (true, true)),
         (started("a", early), Some("b"), Some("b"), (false, false)),
         (started("a", early), None, None, (true, true)),
-        (started("a", NOW.after(Span::secs(1))), None, None, (false, false)),
+        (
+            started("a", NOW.after(Span::secs(1))),
+            None,
+            None,
+            (false, false),
+        ),
         (process.clone(), Some("h/1/"), Some("h/1/"), (true, false)),
         (process.clone(), None, None, (true, false)),
         (process, Some("h/2/"), Some("h/2/"), (false, false)),
@@ -86,6 +112,10 @@ fn a_call_is_meant_as_the_table_says() {
         let order = standing(run);
         let meant = [false, true].map(|was_silent| order.is_for_call(&told, last, was_silent));
         assert_eq!((meant[0], meant[1]), expected, "{told:?} {run:?} {last:?}");
-        assert_eq!(order.hangs_on_silence(&told, last), meant[0] != meant[1], "{told:?} {run:?} {last:?}");
+        assert_eq!(
+            order.hangs_on_silence(&told, last),
+            meant[0] != meant[1],
+            "{told:?} {run:?} {last:?}"
+        );
     }
 }

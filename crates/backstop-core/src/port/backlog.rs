@@ -52,7 +52,10 @@ pub struct Claimed {
 impl Claimed {
     /// Every queue answered.
     pub const fn whole(runs: Vec<Leased>) -> Self {
-        Self { runs, unanswered: Vec::new() }
+        Self {
+            runs,
+            unanswered: Vec::new(),
+        }
     }
 }
 
@@ -82,7 +85,10 @@ pub struct Beaten {
 impl Beaten {
     /// Every queue answered.
     pub const fn whole(lost: Vec<Lease>) -> Self {
-        Self { lost, unanswered: Vec::new() }
+        Self {
+            lost,
+            unanswered: Vec::new(),
+        }
     }
 }
 
@@ -225,8 +231,10 @@ pub fn check_claim(claim: &Claim, now: Time) -> Answer<()> {
 pub fn check_term(doing: &'static str, until: Time, now: Time) -> Answer<()> {
     let term = until.since(now);
     if term.is_zero() || term > limits::LEASE_ASKED_MAX {
-        let cause =
-            format!("a lease of {term}; a lease is longer than nothing and at most {}", limits::LEASE_MAX);
+        let cause = format!(
+            "a lease of {term}; a lease is longer than nothing and at most {}",
+            limits::LEASE_MAX
+        );
         return Err(StoreError::misuse(doing, cause));
     }
     Ok(())

@@ -76,12 +76,16 @@ pub fn check_swaps(swaps: &[Swap]) -> Answer<()> {
     check_count("swap cells", swaps.len(), CELLS_MAX)?;
     for swap in swaps {
         let bytes = swap.value.as_ref().map_or(0, Vec::len);
-        if swap.name.is_empty() || swap.name.len() > CELL_NAME_BYTES_MAX || swap.name.contains('\0') {
+        if swap.name.is_empty() || swap.name.len() > CELL_NAME_BYTES_MAX || swap.name.contains('\0')
+        {
             let cause = format!("a cell's name has 1 to {CELL_NAME_BYTES_MAX} bytes and no NUL");
             return Err(StoreError::misuse("swap cells", cause));
         }
         if bytes > CELL_BYTES_MAX {
-            let cause = format!("{bytes} bytes for cell {}; at most {CELL_BYTES_MAX} fit", swap.name);
+            let cause = format!(
+                "{bytes} bytes for cell {}; at most {CELL_BYTES_MAX} fit",
+                swap.name
+            );
             return Err(StoreError::misuse("swap cells", cause));
         }
     }

@@ -15,7 +15,9 @@ pub enum StoreError {
         cause: String,
     },
     /// What it holds cannot be understood; trying again will not help.
-    #[error("the store holds something it should not, seen while {doing}: {cause}. Run `backstop doctor`")]
+    #[error(
+        "the store holds something it should not, seen while {doing}: {cause}. Run `backstop doctor`"
+    )]
     Corrupt {
         /// What was asked of it.
         doing: &'static str,
@@ -38,21 +40,33 @@ pub enum StoreError {
     },
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "callers hand over causes they are done with")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers hand over causes they are done with"
+)]
 impl StoreError {
     /// The store did not answer.
     pub fn unavailable(doing: &'static str, cause: impl ToString) -> Self {
-        Self::Unavailable { doing, cause: cause.to_string() }
+        Self::Unavailable {
+            doing,
+            cause: cause.to_string(),
+        }
     }
 
     /// The store holds something it should not.
     pub fn corrupt(doing: &'static str, cause: impl ToString) -> Self {
-        Self::Corrupt { doing, cause: cause.to_string() }
+        Self::Corrupt {
+            doing,
+            cause: cause.to_string(),
+        }
     }
 
     /// The caller is wrong.
     pub fn misuse(doing: &'static str, cause: impl ToString) -> Self {
-        Self::Misuse { doing, cause: cause.to_string() }
+        Self::Misuse {
+            doing,
+            cause: cause.to_string(),
+        }
     }
 
     /// A job names a new queue, and the store already has `max` of them.

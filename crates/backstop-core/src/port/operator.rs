@@ -94,9 +94,10 @@ impl Amendment {
                 check_count("amend", ids.len(), AMEND_MAX)?;
                 Ok(Sought::Ids(ids))
             }
-            Selection::Matching(filter) if filter.is_empty() => {
-                Err(StoreError::misuse("amend", "an empty filter; say `All` to mean every job"))
-            }
+            Selection::Matching(filter) if filter.is_empty() => Err(StoreError::misuse(
+                "amend",
+                "an empty filter; say `All` to mean every job",
+            )),
             Selection::Matching(filter) => Ok(Sought::Fitting(filter.clone())),
             Selection::All => Ok(Sought::Fitting(Filter::default())),
         }
@@ -132,7 +133,11 @@ impl Counts {
 
     /// How many have not ended.
     pub fn live(&self) -> u64 {
-        State::ALL.into_iter().filter(|state| !state.is_final()).map(|state| self.of(state)).sum()
+        State::ALL
+            .into_iter()
+            .filter(|state| !state.is_final())
+            .map(|state| self.of(state))
+            .sum()
     }
 }
 
@@ -305,7 +310,10 @@ pub struct Retention {
 impl Retention {
     /// The shelf of a queue; `None` if it is left alone.
     pub fn shelf(&self, queue: &QueueName) -> Option<Shelf> {
-        self.queues.iter().find(|(name, _)| name == queue).map_or(self.usual, |(_, shelf)| Some(*shelf))
+        self.queues
+            .iter()
+            .find(|(name, _)| name == queue)
+            .map_or(self.usual, |(_, shelf)| Some(*shelf))
     }
 }
 

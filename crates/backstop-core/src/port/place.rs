@@ -36,34 +36,50 @@ pub enum Place {
 impl Place {
     /// Where a query goes on; `None` for its first page. A cursor of another list is refused.
     pub fn of(query: &PageQuery) -> Answer<Option<Self>> {
-        let Some(cursor) = &query.cursor else { return Ok(None) };
+        let Some(cursor) = &query.cursor else {
+            return Ok(None);
+        };
         let place = Self::parse(cursor);
         let belongs = matches!(
             (query.filter.state, &place),
             (Some(State::Ready), Some(Self::Line { .. }))
                 | (None | Some(State::Running), Some(Self::Arrival { .. }))
                 | (
-                    Some(State::Scheduled | State::Retrying | State::Done | State::Dead | State::Cancelled),
+                    Some(
+                        State::Scheduled
+                            | State::Retrying
+                            | State::Done
+                            | State::Dead
+                            | State::Cancelled
+                    ),
                     Some(Self::Timed { .. })
                 )
         );
         if belongs {
             return Ok(place);
         }
-        Err(StoreError::misuse("list jobs", "the cursor is not one this store made for this list"))
+        Err(StoreError::misuse(
+            "list jobs",
+            "the cursor is not one this store made for this list",
+        ))
     }
 
     fn parse(cursor: &str) -> Option<Self> {
         let mut parts = cursor.split('~');
         let (list, mut part) = (parts.next()?, || parts.next());
         let place = match list {
-            "t" => Self::Timed { at: part()?.parse().ok()?, no: part()?.parse().ok()? },
+            "t" => Self::Timed {
+                at: part()?.parse().ok()?,
+                no: part()?.parse().ok()?,
+            },
             "l" => Self::Line {
                 queue: part()?.to_owned(),
                 level: part()?.parse().ok()?,
                 seq: part()?.parse().ok()?,
             },
-            "a" => Self::Arrival { no: part()?.parse().ok()? },
+            "a" => Self::Arrival {
+                no: part()?.parse().ok()?,
+            },
             _ => return None,
         };
         part().is_none().then_some(place)
@@ -149,9 +165,21 @@ mod tests {
     use super::*;
 
     fn check(cursor: &str, state: Option<State>, expected: Option<&Place>) {
-        let filter = Filter { state, ..Filter::default() };
-        let query = PageQuery { filter, cursor: Some(cursor.to_owned()), limit: 1, ..PageQuery::default() };
-        assert_eq!(Place::of(&query).ok().flatten().as_ref(), expected, "{cursor} for {state:?}");
+        let filter = Filter {
+            state,
+            ..Filter::default()
+        };
+        let query = PageQuery {
+            filter,
+            cursor: Some(cursor.to_owned()),
+            limit: 1,
+            ..PageQuery::default()
+        };
+        assert_eq!(
+            Place::of(&query).ok().flatten().as_ref(),
+            expected,
+            "{cursor} for {state:?}"
+        );
     }
 
     #[test]
@@ -159,7 +187,11 @@ mod tests {
         let timed = Place::Timed { at: -5, no: 7 };
         check(&timed.to_string(), Some(State::Scheduled), Some(&timed));
         check(&timed.to_string(), Some(State::Ready), None);
-        let line = Place::Line { queue: "a.b_c-d".to_owned(), level: 2, seq: 9 };
+        let line = Place::Line {
+            queue: "a.b_c-d".to_owned(),
+            level: 2,
+            seq: 9,
+        };
         check(&line.to_string(), Some(State::Ready), Some(&line));
         check(&line.to_string(), None, None);
         let arrival = Place::Arrival { no: 3 };

@@ -63,7 +63,10 @@ impl<'a> UpgradeSteps<'a> {
         if version == 0 {
             return vec![(self.newest(), schema)];
         }
-        (2..).zip(self.0.iter().copied()).filter(|(to, _)| *to > version).collect()
+        (2..)
+            .zip(self.0.iter().copied())
+            .filter(|(to, _)| *to > version)
+            .collect()
     }
 }
 
@@ -79,12 +82,18 @@ mod tests {
         assert_eq!(check(SchemaMark::Version(2)), Ok(2));
         for (mark, expected) in [
             (SchemaMark::Version(3), "Use the program that migrated it"),
-            (SchemaMark::PreRelease, "made by a pre-release of backstop. Export what you need"),
+            (
+                SchemaMark::PreRelease,
+                "made by a pre-release of backstop. Export what you need",
+            ),
         ] {
             let refused = check(mark).expect_err("this program does not know it");
             assert!(matches!(refused, StoreError::Misuse { .. }), "{refused:?}");
             let text = refused.to_string();
-            assert!(text.contains(expected) && text.ends_with("a new file"), "{text}");
+            assert!(
+                text.contains(expected) && text.ends_with("a new file"),
+                "{text}"
+            );
         }
     }
 
@@ -92,9 +101,12 @@ mod tests {
     fn a_store_needs_the_steps_after_its_version() {
         let steps = UpgradeSteps(&["to 2", "to 3"]);
         assert_eq!(steps.newest(), 3);
-        for (version, expected) in
-            [(0, &[(3, "all")][..]), (1, &[(2, "to 2"), (3, "to 3")]), (2, &[(3, "to 3")]), (3, &[])]
-        {
+        for (version, expected) in [
+            (0, &[(3, "all")][..]),
+            (1, &[(2, "to 2"), (3, "to 3")]),
+            (2, &[(3, "to 3")]),
+            (3, &[]),
+        ] {
             assert_eq!(steps.steps_from(version, "all"), expected);
         }
         assert_eq!(UpgradeSteps(&[]).newest(), 1);

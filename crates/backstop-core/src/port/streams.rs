@@ -191,7 +191,12 @@ pub struct KeyStatus {
 pub trait Streams: Send + Sync {
     /// Takes records in. When it answers, those held are durable, and their keys are due: at once, or as soon as the lease
     /// that somebody has on them is over. Answers in the order of `records`.
-    async fn offer(&self, stream: StreamName, records: Vec<Record>, now: Time) -> Answer<Vec<Offered>>;
+    async fn offer(
+        &self,
+        stream: StreamName,
+        records: Vec<Record>,
+        now: Time,
+    ) -> Answer<Vec<Offered>>;
 
     /// Hands keys out: none that is under a lease which has not expired, as [`crate::lease::is_expired`] says, unless it is seized.
     /// A repeated take answers with the keys that are still under its number, and with no others; once all of them are
@@ -222,7 +227,10 @@ pub fn check_offer(records: &[Record]) -> Answer<()> {
     check_count("offer", records.len(), limits::OFFER_MAX)?;
     let bytes: usize = records.iter().map(|record| record.payload.len()).sum();
     if bytes > limits::ENQUEUE_BYTES_MAX {
-        let cause = format!("{bytes} bytes at once; at most {} go into one call", limits::ENQUEUE_BYTES_MAX);
+        let cause = format!(
+            "{bytes} bytes at once; at most {} go into one call",
+            limits::ENQUEUE_BYTES_MAX
+        );
         return Err(StoreError::misuse("offer", cause));
     }
     let bad = records.iter().find_map(|record| record.check().err());
@@ -244,7 +252,10 @@ pub fn check_take(take: &Take, now: Time) -> Answer<()> {
 pub fn check_advances(advances: &[Advance], now: Time) -> Answer<()> {
     check_count("advance", advances.len(), limits::STREAM_KEYS_MAX)?;
     let held = || advances.iter().flat_map(|advance| &advance.change.hold);
-    let (count, bytes) = (held().count(), held().map(|record| record.payload.len()).sum::<usize>());
+    let (count, bytes) = (
+        held().count(),
+        held().map(|record| record.payload.len()).sum::<usize>(),
+    );
     if count > limits::OFFER_MAX || bytes > limits::ENQUEUE_BYTES_MAX {
         let cause = format!(
             "{count} records of {bytes} bytes to hold at once; at most {} of {} bytes go into one call",

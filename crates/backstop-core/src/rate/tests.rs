@@ -12,20 +12,45 @@ fn check(limit: RateLimit, steps: &[(i64, u32, u32)]) {
     let mut rate = Rate::default();
     for (at_ms, wanted, expected) in steps {
         let now = START.after(Span::millis(*at_ms));
-        assert_eq!(rate.take(&limit, *wanted, now), *expected, "{wanted} at {at_ms} ms");
+        assert_eq!(
+            rate.take(&limit, *wanted, now),
+            *expected,
+            "{wanted} at {at_ms} ms"
+        );
     }
 }
 
 #[test]
 fn a_full_count_may_come_at_once_and_then_one_at_a_time() {
-    check(limit(3, "60s"), &[(0, 10, 3), (0, 1, 0), (19_999, 1, 0), (20_000, 1, 1), (20_000, 1, 0)]);
+    check(
+        limit(3, "60s"),
+        &[
+            (0, 10, 3),
+            (0, 1, 0),
+            (19_999, 1, 0),
+            (20_000, 1, 1),
+            (20_000, 1, 0),
+        ],
+    );
     check(limit(3, "60s"), &[(0, 3, 3), (60_000, 10, 3)]);
 }
 
 #[test]
 fn a_smaller_burst_spreads_the_same_pace() {
-    check(limit(60, "60s").burst(1), &[(0, 9, 1), (999, 1, 0), (1_000, 9, 1), (3_000, 9, 1), (4_000, 9, 1)]);
-    check(limit(60, "60s").burst(2), &[(0, 9, 2), (1_000, 9, 1), (9_000, 9, 2)]);
+    check(
+        limit(60, "60s").burst(1),
+        &[
+            (0, 9, 1),
+            (999, 1, 0),
+            (1_000, 9, 1),
+            (3_000, 9, 1),
+            (4_000, 9, 1),
+        ],
+    );
+    check(
+        limit(60, "60s").burst(2),
+        &[(0, 9, 2), (1_000, 9, 1), (9_000, 9, 2)],
+    );
 }
 
 #[test]
@@ -33,8 +58,13 @@ fn a_pace_that_does_not_divide_evenly_is_exact() {
     let limit = limit(21_600, "60s");
     let mut rate = Rate::default();
     assert_eq!(rate.take(&limit, 21_600, START), 21_600);
-    let taken: u32 = (1..=60_000).map(|ms| rate.take(&limit, 100, START.after(Span::millis(ms)))).sum();
-    assert_eq!(taken, 21_600, "not one more or less in the minute that follows");
+    let taken: u32 = (1..=60_000)
+        .map(|ms| rate.take(&limit, 100, START.after(Span::millis(ms))))
+        .sum();
+    assert_eq!(
+        taken, 21_600,
+        "not one more or less in the minute that follows"
+    );
 }
 
 #[test]
@@ -43,9 +73,16 @@ fn the_wait_ends_at_the_very_microsecond() {
     let mut rate = Rate::default();
     assert_eq!(rate.take(&limit, 7, START), 7);
     let wait = rate.free_in(&limit, START);
-    assert_eq!(wait, Span::micros(142_858), "a seventh of a second, rounded up");
+    assert_eq!(
+        wait,
+        Span::micros(142_858),
+        "a seventh of a second, rounded up"
+    );
     let mut early = rate;
-    assert_eq!(early.take(&limit, 1, START.after(wait).before(Span::micros(1))), 0);
+    assert_eq!(
+        early.take(&limit, 1, START.after(wait).before(Span::micros(1))),
+        0
+    );
     assert_eq!(rate.take(&limit, 1, START.after(wait)), 1);
     assert_eq!(Rate::default().free_in(&limit, START), Span::ZERO);
 }
@@ -58,7 +95,11 @@ fn what_was_not_used_can_be_used_again() {
     rate.give_back(&limit, 2, START);
     assert_eq!(rate.take(&limit, 9, START), 2);
     rate.give_back(&limit, 99, START);
-    assert_eq!(rate.take(&limit, 9, START), 3, "never more than the bucket holds");
+    assert_eq!(
+        rate.take(&limit, 9, START),
+        3,
+        "never more than the bucket holds"
+    );
 }
 
 #[test]
@@ -77,7 +118,11 @@ fn two_whose_clocks_differ_get_no_more_than_one_who_asks_alone() {
     let limit = limit(360, "1s");
     let mut rate = Rate::default();
     let taken: u32 = (0..800_i64)
-        .map(|turn| START.after(Span::millis(turn * 25)).after(Span::millis(400 * (turn % 2))))
+        .map(|turn| {
+            START
+                .after(Span::millis(turn * 25))
+                .after(Span::millis(400 * (turn % 2)))
+        })
         .map(|now| rate.take(&limit, 100, now))
         .sum();
     let most = 360 + 20 * 360 + 360 * 4 / 10;
@@ -101,7 +146,11 @@ fn a_clock_that_is_set_back_a_little_blocks_for_no_longer_than_that() {
     let mut rate = Rate::default();
     assert_eq!(rate.take(&limit, 3, START), 3);
     assert_eq!(rate.take(&limit, 1, START.before(Span::secs(59))), 0);
-    assert_eq!(rate.take(&limit, 1, START.after(Span::secs(20))), 1, "what was taken was taken at the start");
+    assert_eq!(
+        rate.take(&limit, 1, START.after(Span::secs(20))),
+        1,
+        "what was taken was taken at the start"
+    );
 }
 
 #[test]
@@ -115,20 +164,35 @@ fn a_limit_that_was_lowered_is_met_at_once_and_blocks_no_longer_than_its_own_buc
 
 #[test]
 fn what_is_over_the_limit_goes_back_until_there_is_room_unless_over_says_how_long() {
-    let check =
-        |limit: RateLimit, free_in: Span, expected: Span| assert_eq!(limit.back_for(free_in), expected);
+    let check = |limit: RateLimit, free_in: Span, expected: Span| {
+        assert_eq!(limit.back_for(free_in), expected)
+    };
     check(limit(5, "1s"), Span::millis(200), Span::millis(200));
     check(limit(5, "1s"), Span::millis(3), BACK_MIN);
-    check(limit(5, "1s").over(Span::minutes(5)), Span::millis(200), Span::minutes(5));
+    check(
+        limit(5, "1s").over(Span::minutes(5)),
+        Span::millis(200),
+        Span::minutes(5),
+    );
     let written = |json: &str| serde_json::from_str::<RateLimit>(json).expect(json);
     assert_eq!(written(r#"{"count":5,"per":"1s"}"#), limit(5, "1s"));
-    assert_eq!(written(r#"{"count":5,"per":"1s","over":"5m"}"#), limit(5, "1s").over(Span::minutes(5)));
+    assert_eq!(
+        written(r#"{"count":5,"per":"1s","over":"5m"}"#),
+        limit(5, "1s").over(Span::minutes(5))
+    );
 }
 
 #[test]
 fn limits_that_cannot_work_are_refused() {
     let check = |limit: RateLimit, expected: &str| {
-        assert!(limit.check().expect_err("refused").to_string().contains(expected), "{limit:?}");
+        assert!(
+            limit
+                .check()
+                .expect_err("refused")
+                .to_string()
+                .contains(expected),
+            "{limit:?}"
+        );
     };
     check(limit(0, "60s"), "`count`");
     check(limit(RATE_COUNT_MAX + 1, "60s"), "`count`");

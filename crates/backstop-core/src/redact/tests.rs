@@ -23,7 +23,16 @@ fn a_name_counts_in_any_spelling() {
     ] {
         assert!(redaction.is_secret(name), "{name}");
     }
-    for name in ["", "user", "key", "api", "pass", "author", "authorized", "to_ke"] {
+    for name in [
+        "",
+        "user",
+        "key",
+        "api",
+        "pass",
+        "author",
+        "authorized",
+        "to_ke",
+    ] {
         assert!(!redaction.is_secret(name), "{name}");
     }
 }
@@ -51,13 +60,22 @@ fn json_is_redacted_by_field_at_any_depth_and_otherwise_kept_to_the_byte() {
         r#"{ "b": 1.50, "password" : 12 , "a":[1e400 ]}"#,
         r#"{ "b": 1.50, "password" : "[redacted]" , "a":[1e400 ]}"#,
     );
-    json(r#"{"a":[{"b":{"apiKey":{"deep":["x"]}}}]}"#, r#"{"a":[{"b":{"apiKey":"[redacted]"}}]}"#);
+    json(
+        r#"{"a":[{"b":{"apiKey":{"deep":["x"]}}}]}"#,
+        r#"{"a":[{"b":{"apiKey":"[redacted]"}}]}"#,
+    );
     json(
         r#"{"token":null,"secret":true,"n":9223372036854775808}"#,
         r#"{"token":"[redacted]","secret":"[redacted]","n":9223372036854775808}"#,
     );
-    json(r#"{"token":["a]","}b"],"c":1}"#, r#"{"token":"[redacted]","c":1}"#);
-    json(r#"{"password":"a\"b\\","c":"\\"}"#, r#"{"password":"[redacted]","c":"\\"}"#);
+    json(
+        r#"{"token":["a]","}b"],"c":1}"#,
+        r#"{"token":"[redacted]","c":1}"#,
+    );
+    json(
+        r#"{"password":"a\"b\\","c":"\\"}"#,
+        r#"{"password":"[redacted]","c":"\\"}"#,
+    );
     json(
         r#"{"pass\u0077ord":"x","\ud800token":"y"}"#,
         r#"{"pass\u0077ord":"[redacted]","\ud800token":"[redacted]"}"#,
@@ -68,15 +86,24 @@ fn json_is_redacted_by_field_at_any_depth_and_otherwise_kept_to_the_byte() {
         r#"{"note":"my password is x","key":"password"}"#,
     );
     json(r#""password""#, r#""password""#);
-    json("{\"token\"\n:\n-1.5e3\n}", "{\"token\"\n:\n\"[redacted]\"\n}");
-    json(r#"{"password":"a","password":"b"}"#, r#"{"password":"[redacted]","password":"[redacted]"}"#);
+    json(
+        "{\"token\"\n:\n-1.5e3\n}",
+        "{\"token\"\n:\n\"[redacted]\"\n}",
+    );
+    json(
+        r#"{"password":"a","password":"b"}"#,
+        r#"{"password":"[redacted]","password":"[redacted]"}"#,
+    );
 }
 
 #[test]
 fn a_payload_that_is_not_json_is_free_text() {
     json(r#"{"password":"hunter2","#, r#"{"password":"[redacted]","#);
     let shown = Redaction::default().payload(b"\xff password=x");
-    assert_eq!(String::from_utf8(shown).unwrap(), "\u{fffd} password=[redacted]");
+    assert_eq!(
+        String::from_utf8(shown).unwrap(),
+        "\u{fffd} password=[redacted]"
+    );
 }
 
 fn text(given: &str, expected: &str) {
@@ -85,42 +112,86 @@ fn text(given: &str, expected: &str) {
 
 #[test]
 fn values_in_free_text_are_redacted() {
-    text("login failed: password=hunter2, user=ada", "login failed: password=[redacted], user=ada");
-    text("DB_PASSWORD = hunter2 HOST=x", "DB_PASSWORD = [redacted] HOST=x");
+    text(
+        "login failed: password=hunter2, user=ada",
+        "login failed: password=[redacted], user=ada",
+    );
+    text(
+        "DB_PASSWORD = hunter2 HOST=x",
+        "DB_PASSWORD = [redacted] HOST=x",
+    );
     text("api-key: abc; retry", "api-key: [redacted]; retry");
     text("GET /a?token=abc&page=2", "GET /a?token=[redacted]&page=2");
-    text(r#"body {"token":"abc","n":1}"#, r#"body {"token":"[redacted]","n":1}"#);
-    text(r#"body {"token": 123, "n":1}"#, r#"body {"token": [redacted], "n":1}"#);
-    text(r#"said "{\"token\":\"abc\",\"n\":1}""#, r#"said "{\"token\":\"[redacted]\",\"n\":1}""#);
-    text("{'password': 'a b', 'n': 1}", "{'password': '[redacted]', 'n': 1}");
+    text(
+        r#"body {"token":"abc","n":1}"#,
+        r#"body {"token":"[redacted]","n":1}"#,
+    );
+    text(
+        r#"body {"token": 123, "n":1}"#,
+        r#"body {"token": [redacted], "n":1}"#,
+    );
+    text(
+        r#"said "{\"token\":\"abc\",\"n\":1}""#,
+        r#"said "{\"token\":\"[redacted]\",\"n\":1}""#,
+    );
+    text(
+        "{'password': 'a b', 'n': 1}",
+        "{'password': '[redacted]', 'n': 1}",
+    );
     text(":password=>\"x\"", ":password=>\"[redacted]\"");
     text("Config{secret=abc, n=1}", "Config{secret=[redacted], n=1}");
     text("secrets: [a, b] and more", "secrets: [redacted] and more");
-    text("spring.datasource.password=abc", "spring.datasource.password=[redacted]");
-    text("pässword=1 tokén=2 token=é", "pässword=1 tokén=2 token=[redacted]");
+    text(
+        "spring.datasource.password=abc",
+        "spring.datasource.password=[redacted]",
+    );
+    text(
+        "pässword=1 tokén=2 token=é",
+        "pässword=1 tokén=2 token=[redacted]",
+    );
     text("password: \"cut off by the lim", "password: \"[redacted]");
 }
 
 #[test]
 fn credentials_are_redacted_with_their_scheme() {
     text("Authorization: Bearer abc", "Authorization: [redacted]");
-    text("Authorization: Digest user=\"a\", response=\"b\"\nHost: h", "Authorization: [redacted]\nHost: h");
-    text("curl -H 'Authorization: Basic YTpi' http://h", "curl -H 'Authorization: [redacted]' http://h");
-    text("{\"authorization\": \"Bearer abc\", \"n\": 1}", "{\"authorization\": \"[redacted]\", \"n\": 1}");
+    text(
+        "Authorization: Digest user=\"a\", response=\"b\"\nHost: h",
+        "Authorization: [redacted]\nHost: h",
+    );
+    text(
+        "curl -H 'Authorization: Basic YTpi' http://h",
+        "curl -H 'Authorization: [redacted]' http://h",
+    );
+    text(
+        "{\"authorization\": \"Bearer abc\", \"n\": 1}",
+        "{\"authorization\": \"[redacted]\", \"n\": 1}",
+    );
     text("token: Bearer abc def", "token: [redacted] def");
-    text("sent Bearer eyJhbGciOiJ9.x1 to h", "sent Bearer [redacted] to h");
+    text(
+        "sent Bearer eyJhbGciOiJ9.x1 to h",
+        "sent Bearer [redacted] to h",
+    );
     text("the bearer was refused", "the bearer was refused");
 }
 
 #[test]
 fn passwords_in_addresses_are_redacted() {
-    text("cannot reach postgres://ada:pw@db/x?a=1", "cannot reach postgres://ada:[redacted]@db/x?a=1");
+    text(
+        "cannot reach postgres://ada:pw@db/x?a=1",
+        "cannot reach postgres://ada:[redacted]@db/x?a=1",
+    );
     text("redis://:pw@h:6379", "redis://:[redacted]@h:6379");
     text("amqp://a:p@ss@h", "amqp://a:[redacted]@h");
     text("postgres://u:p/w?x#y@h/db", "postgres://u:[redacted]@h/db");
-    for harmless in
-        ["https://h:8080/@a", "https://ada@h", "http://[::1]:80/a@b", "see http://h/a:b", "://", "x://:@h"]
-    {
+    for harmless in [
+        "https://h:8080/@a",
+        "https://ada@h",
+        "http://[::1]:80/a@b",
+        "see http://h/a:b",
+        "://",
+        "x://:@h",
+    ] {
         text(harmless, harmless);
     }
 }
@@ -144,8 +215,13 @@ fn what_is_not_a_secret_stays() {
 
 #[test]
 fn once_is_as_good_as_twice() {
-    for given in ["password=a", "{\"token\":\"a\"}", "Authorization: Bearer a", "x://a:b@c", "secret: [1, 2]"]
-    {
+    for given in [
+        "password=a",
+        "{\"token\":\"a\"}",
+        "Authorization: Bearer a",
+        "x://a:b@c",
+        "secret: [1, 2]",
+    ] {
         let once = Redaction::default().text(given);
         assert_eq!(Redaction::default().text(&once), once);
     }
@@ -164,9 +240,16 @@ fn an_error_stays_within_its_limits() {
 }
 
 fn secret_name() -> impl Strategy<Value = String> {
-    let names =
-        prop::sample::select(vec!["password", "token", "secret", "api_key", "apiKey", "Authorization"]);
-    (prop::sample::select(vec!["", "db_", "X-"]), names).prop_map(|(before, name)| format!("{before}{name}"))
+    let names = prop::sample::select(vec![
+        "password",
+        "token",
+        "secret",
+        "api_key",
+        "apiKey",
+        "Authorization",
+    ]);
+    (prop::sample::select(vec!["", "db_", "X-"]), names)
+        .prop_map(|(before, name)| format!("{before}{name}"))
 }
 
 proptest! {
@@ -217,27 +300,44 @@ proptest! {
 
 #[test]
 fn a_value_that_is_known_to_be_secret_is_hidden_wherever_it_stands() {
-    let known = Redaction::default().with_values(["tr0ub4dor", "tr0ub4dor&3", "a\"b\\c\n", "short"]);
+    let known =
+        Redaction::default().with_values(["tr0ub4dor", "tr0ub4dor&3", "a\"b\\c\n", "short"]);
     for (given, expected) in [
-        ("login as ada with tr0ub4dor failed", "login as ada with [redacted] failed"),
+        (
+            "login as ada with tr0ub4dor failed",
+            "login as ada with [redacted] failed",
+        ),
         ("tr0ub4dor&3, tr0ub4dor&3", "[redacted], [redacted]"),
         ("a short text is no value", "a short text is no value"),
-        (r#"{"note":"it is tr0ub4dor"}"#, r#"{"note":"it is [redacted]"}"#),
+        (
+            r#"{"note":"it is tr0ub4dor"}"#,
+            r#"{"note":"it is [redacted]"}"#,
+        ),
     ] {
         assert_eq!(known.text(given), expected);
     }
     for (given, expected) in [
-        (r#"{ "note": ["tr0ub4dor", 1.50] }"#, r#"{ "note": ["[redacted]", 1.50] }"#),
+        (
+            r#"{ "note": ["tr0ub4dor", 1.50] }"#,
+            r#"{ "note": ["[redacted]", 1.50] }"#,
+        ),
         (r#"{"tr0ub4dor":"x\ty"}"#, r#"{"[redacted]":"x\ty"}"#),
         (r#"{"note":"\u0074r0ub4dor"}"#, r#"{"note":"[redacted]"}"#),
         (r#"{"note":"a\"b\\c\n"}"#, r#"{"note":"[redacted]"}"#),
-        (r#"{"tr0ub4dor password":"x"}"#, r#"{"[redacted] password":"[redacted]"}"#),
+        (
+            r#"{"tr0ub4dor password":"x"}"#,
+            r#"{"[redacted] password":"[redacted]"}"#,
+        ),
     ] {
         let shown = known.payload(given.as_bytes());
         assert_eq!(String::from_utf8(shown).unwrap(), expected, "{given}");
     }
     let number = Redaction::default().with_values(["1234567"]);
-    assert_eq!(number.payload(b"[1234567]"), b"[1234567]", "a number stays one: what is JSON stays JSON");
+    assert_eq!(
+        number.payload(b"[1234567]"),
+        b"[1234567]",
+        "a number stays one: what is JSON stays JSON"
+    );
     assert!(!format!("{known:?}").contains("tr0ub4dor"), "{known:?}");
 }
 
@@ -252,7 +352,10 @@ fn passwords_of_addresses_are_such_values_unless_they_are_words_of_them() {
     for (given, expected) in [
         ("refused tr0ub%34dor", "refused [redacted]"),
         ("refused tr0ub4dor", "refused [redacted]"),
-        ("postgres at db.example.org and backstop.db", "postgres at db.example.org and backstop.db"),
+        (
+            "postgres at db.example.org and backstop.db",
+            "postgres at db.example.org and backstop.db",
+        ),
     ] {
         assert_eq!(known.text(given), expected);
     }

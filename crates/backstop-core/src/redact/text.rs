@@ -19,7 +19,11 @@ impl Redaction {
             let (secret, passed) = if bytes[at..].starts_with(b"://") {
                 (password(text, at + 3), at + 3)
             } else if is_name(bytes[at]) {
-                let name = at..at + bytes[at..].iter().take_while(|byte| is_name(**byte)).count();
+                let name = at..at
+                    + bytes[at..]
+                        .iter()
+                        .take_while(|byte| is_name(**byte))
+                        .count();
                 (self.value_of(text, &name), name.end)
             } else {
                 (None, at + 1)
@@ -51,7 +55,11 @@ impl Redaction {
         } else if matches!(bytes.get(value), Some(b'{' | b'[')) {
             value..brackets_end(bytes, value)
         } else if plain(word).contains("authorization") {
-            let quote = if is_quoted { None } else { name.start.checked_sub(1).map(|before| bytes[before]) };
+            let quote = if is_quoted {
+                None
+            } else {
+                name.start.checked_sub(1).map(|before| bytes[before])
+            };
             value..line_end(bytes, value, quote.filter(|byte| is_quote(*byte)))
         } else {
             value..words_end(text, value)
@@ -70,7 +78,10 @@ const fn is_quote(byte: u8) -> bool {
 }
 
 fn count(bytes: &[u8], from: usize, is_so: impl Fn(u8) -> bool) -> usize {
-    bytes[from.min(bytes.len())..].iter().take_while(|byte| is_so(**byte)).count()
+    bytes[from.min(bytes.len())..]
+        .iter()
+        .take_while(|byte| is_so(**byte))
+        .count()
 }
 
 fn blanks_end(bytes: &[u8], from: usize) -> usize {
@@ -124,22 +135,36 @@ fn brackets_end(bytes: &[u8], from: usize) -> usize {
 }
 
 fn line_end(bytes: &[u8], from: usize, quote: Option<u8>) -> usize {
-    from + count(bytes, from, |byte| !matches!(byte, b'\n' | b'\r') && Some(byte) != quote)
+    from + count(bytes, from, |byte| {
+        !matches!(byte, b'\n' | b'\r') && Some(byte) != quote
+    })
 }
 
 /// Behind the word at `from`, and behind the next one if the first only says how to read it.
 fn words_end(text: &str, from: usize) -> usize {
     let end = word_end(text, from);
-    let is_scheme = SCHEMES.iter().any(|scheme| text[from..end].eq_ignore_ascii_case(scheme));
+    let is_scheme = SCHEMES
+        .iter()
+        .any(|scheme| text[from..end].eq_ignore_ascii_case(scheme));
     let next = blanks_end(text.as_bytes(), end);
-    if is_scheme && next > end { word_end(text, next) } else { end }
+    if is_scheme && next > end {
+        word_end(text, next)
+    } else {
+        end
+    }
 }
 
 fn word_end(text: &str, from: usize) -> usize {
     let ends = |c: char| {
-        c.is_whitespace() || matches!(c, ',' | ';' | '&' | '"' | '\'' | '`' | ')' | ']' | '}' | '>')
+        c.is_whitespace()
+            || matches!(
+                c,
+                ',' | ';' | '&' | '"' | '\'' | '`' | ')' | ']' | '}' | '>'
+            )
     };
-    text[from..].find(ends).map_or(text.len(), |length| from + length)
+    text[from..]
+        .find(ends)
+        .map_or(text.len(), |length| from + length)
 }
 
 /// What follows a bare `Bearer`, if it looks like a credential.
@@ -154,10 +179,13 @@ fn bare_credential(text: &str, from: usize) -> Option<Range<usize>> {
 
 /// The password of the address whose host, or user, begins at `from`.
 fn password(text: &str, from: usize) -> Option<Range<usize>> {
-    let ends = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'' | '`' | '<' | '>');
+    let ends =
+        |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'' | '`' | '<' | '>');
     let address = text[from..].split(ends).next()?;
     let authority = address.split(['/', '?', '#']).next()?;
-    let colon = authority.find(':').filter(|_| !authority.starts_with('['))?;
+    let colon = authority
+        .find(':')
+        .filter(|_| !authority.starts_with('['))?;
     // A password may have a slash in it that should have been escaped; a port is a number.
     let port = &authority[colon + 1..];
     let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());

@@ -11,8 +11,10 @@ impl Redaction {
     #[must_use]
     pub fn with_values(mut self, values: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let values = values.into_iter().map(|value| value.as_ref().to_owned());
-        self.values.extend(values.filter(|value| value.len() >= VALUE_BYTES_MIN));
-        self.values.sort_unstable_by(|one, other| (other.len(), one).cmp(&(one.len(), other)));
+        self.values
+            .extend(values.filter(|value| value.len() >= VALUE_BYTES_MIN));
+        self.values
+            .sort_unstable_by(|one, other| (other.len(), one).cmp(&(one.len(), other)));
         self.values.dedup();
         self
     }
@@ -20,14 +22,21 @@ impl Redaction {
     /// Hides the passwords of these addresses as well, as they are written there and as they are meant.
     #[must_use]
     pub fn with_addresses(self, addresses: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        let values: Vec<String> =
-            addresses.into_iter().filter_map(|address| password_of(address.as_ref())).flatten().collect();
+        let values: Vec<String> = addresses
+            .into_iter()
+            .filter_map(|address| password_of(address.as_ref()))
+            .flatten()
+            .collect();
         self.with_values(values)
     }
 
     pub(super) fn without_values(&self, text: String) -> String {
         let found = |text: String, value: &String| {
-            if text.contains(value.as_str()) { text.replace(value.as_str(), REDACTED) } else { text }
+            if text.contains(value.as_str()) {
+                text.replace(value.as_str(), REDACTED)
+            } else {
+                text
+            }
         };
         self.values.iter().fold(text, found)
     }
@@ -37,7 +46,8 @@ impl Redaction {
         if self.values.is_empty() {
             return None;
         }
-        let read = serde_json::from_str(string).unwrap_or_else(|_| unescaped(string.trim_matches('"')));
+        let read =
+            serde_json::from_str(string).unwrap_or_else(|_| unescaped(string.trim_matches('"')));
         let shown = self.without_values(read.clone());
         (shown != read).then(|| serde_json::Value::from(shown).to_string())
     }
@@ -49,7 +59,9 @@ fn password_of(address: &str) -> Option<[String; 2]> {
     let (scheme, rest) = address.split_once("://")?;
     let (login, place) = rest.rsplit_once('@')?;
     let (user, password) = login.split_once(':')?;
-    let is_word = [scheme, user, place].iter().any(|part| part.contains(password));
+    let is_word = [scheme, user, place]
+        .iter()
+        .any(|part| part.contains(password));
     (!is_word).then(|| [password.to_owned(), meant(password).into_owned()])
 }
 
@@ -62,7 +74,11 @@ fn meant(text: &str) -> Cow<'_, str> {
     while let [first, after @ ..] = rest {
         let escaped = if *first == b'%' { byte_of(after) } else { None };
         bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &after[2..] } else { after };
+        rest = if escaped.is_some() {
+            &after[2..]
+        } else {
+            after
+        };
     }
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }

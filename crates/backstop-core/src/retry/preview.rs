@@ -21,7 +21,12 @@ const ADDED_UP_MAX: u32 = 1_000;
 pub fn shortest_life(policy: &RetryPolicy) -> Option<Span> {
     let max = policy.max_attempts().filter(|max| *max <= ADDED_UP_MAX)?;
     let waits = preview(policy, max.saturating_sub(1));
-    Some(waits.iter().filter(|wait| wait.failures > 0).fold(Span::ZERO, |sum, wait| sum.plus(wait.min)))
+    Some(
+        waits
+            .iter()
+            .filter(|wait| wait.failures > 0)
+            .fold(Span::ZERO, |sum, wait| sum.plus(wait.min)),
+    )
 }
 
 /// The waits after 1 to `attempts` failures, not cut by `max_attempts`. Where zero failures have a wait of their own
@@ -31,7 +36,10 @@ pub fn preview(policy: &RetryPolicy, attempts: u32) -> Vec<Preview> {
     let mut age = Span::ZERO;
     let mut waits = Vec::new();
     for failures in first..=attempts {
-        let bounds = policy.wait(failures, age, Roll::LOWEST).zip(policy.wait(failures, age, Roll::HIGHEST));
+        let bounds =
+            policy
+                .wait(failures, age, Roll::LOWEST)
+                .zip(policy.wait(failures, age, Roll::HIGHEST));
         let Some((min, max)) = bounds else { break };
         waits.push(Preview { failures, min, max });
         age = age.plus(max);

@@ -12,7 +12,9 @@ pub enum BadPolicy {
     #[error("not a retry policy: {0}")]
     Unreadable(String),
     /// Code cannot be written down.
-    #[error("a custom policy is code: give it to a queue's settings in the program that works the queue")]
+    #[error(
+        "a custom policy is code: give it to a queue's settings in the program that works the queue"
+    )]
     Custom,
     /// An unknown curve.
     #[error(
@@ -20,7 +22,9 @@ pub enum BadPolicy {
     )]
     UnknownKind(String),
     /// A setting of another curve.
-    #[error("`{field}` does not belong to a policy of kind {kind}; remove it, or name another `kind`")]
+    #[error(
+        "`{field}` does not belong to a policy of kind {kind}; remove it, or name another `kind`"
+    )]
     Foreign {
         /// The setting.
         field: &'static str,
@@ -104,8 +108,8 @@ const CUSTOM: &str = "custom";
 impl RetryPolicy {
     /// The policy that this JSON describes. One that names no kind is put over [`RetryPolicy::of_queues`].
     pub fn from_json(json: &[u8]) -> Result<Self, BadPolicy> {
-        let written =
-            serde_json::from_slice(json).map_err(|error| BadPolicy::Unreadable(error.to_string()))?;
+        let written = serde_json::from_slice(json)
+            .map_err(|error| BadPolicy::Unreadable(error.to_string()))?;
         checked(written, &Self::of_queues())
     }
 
@@ -123,7 +127,8 @@ impl Serialize for RetryPolicy {
 
 impl<'de> Deserialize<'de> for RetryPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        checked(Written::deserialize(deserializer)?, &Self::of_queues()).map_err(serde::de::Error::custom)
+        checked(Written::deserialize(deserializer)?, &Self::of_queues())
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -133,7 +138,9 @@ pub fn deserialize_for_stream<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<RetryPolicy>, D::Error> {
     let read = Option::<Written>::deserialize(deserializer)?;
-    read.map(|read| checked(read, &RetryPolicy::default())).transpose().map_err(serde::de::Error::custom)
+    read.map(|read| checked(read, &RetryPolicy::default()))
+        .transpose()
+        .map_err(serde::de::Error::custom)
 }
 
 /// What was written, with the rest as `usual` has it.
@@ -152,20 +159,35 @@ fn put_over(usual: Written, written: Written) -> Written {
 
 /// Checks a policy; one that names no kind is put over `unnamed`.
 fn checked(written: Written, unnamed: &RetryPolicy) -> Result<RetryPolicy, BadPolicy> {
-    let mut written =
-        if written.kind.is_none() { put_over(self::written(unnamed), written) } else { written };
+    let mut written = if written.kind.is_none() {
+        put_over(self::written(unnamed), written)
+    } else {
+        written
+    };
     let kind = written.kind.take().unwrap_or_default();
     let jitter = written.jitter.take();
     let max_attempts = checked_attempts(written.max_attempts.take(), &kind)?;
-    let max_age = written.max_age.take().map(|age| positive("max_age", age)).transpose()?;
+    let max_age = written
+        .max_age
+        .take()
+        .map(|age| positive("max_age", age))
+        .transpose()?;
     let curve = checked_curve(&kind, &mut written)?;
     refuse_foreign(&written, &kind)?;
     let jitter = checked_jitter(jitter, &curve, &kind)?;
-    Ok(RetryPolicy { curve, jitter, max_attempts, max_age })
+    Ok(RetryPolicy {
+        curve,
+        jitter,
+        max_attempts,
+        max_age,
+    })
 }
 
 fn checked_curve(kind: &str, written: &mut Written) -> Result<Curve, BadPolicy> {
-    let missing = |field| BadPolicy::Missing { field, kind: kind.to_owned() };
+    let missing = |field| BadPolicy::Missing {
+        field,
+        kind: kind.to_owned(),
+    };
     match kind {
         "exponential" => Ok(Curve::Exponential {
             base: positive("base", written.base.take().unwrap_or(Span::secs(1)))?,
@@ -178,9 +200,10 @@ fn checked_curve(kind: &str, written: &mut Written) -> Result<Curve, BadPolicy> 
         }),
         "steps" => checked_steps(written.delays.take().ok_or_else(|| missing("delays"))?),
         "progressive" => checked_bands(written.bands.take()),
-        "constant" => {
-            Ok(Curve::Constant(positive("every", written.every.take().ok_or_else(|| missing("every"))?)?))
-        }
+        "constant" => Ok(Curve::Constant(positive(
+            "every",
+            written.every.take().ok_or_else(|| missing("every"))?,
+        )?)),
         "polynomial" => Ok(Curve::Polynomial),
         CUSTOM => Err(BadPolicy::Custom),
         other => Err(BadPolicy::UnknownKind(other.to_owned())),
@@ -190,53 +213,105 @@ fn checked_curve(kind: &str, written: &mut Written) -> Result<Curve, BadPolicy> 
 fn checked_steps(delays: Vec<Span>) -> Result<Curve, BadPolicy> {
     let must = "a list of 1 to 100 delays, each longer than nothing and at most ten years";
     let is_countable = (1..=RETRY_STEPS_MAX).contains(&delays.len());
-    if !is_countable || delays.iter().any(|delay| delay.is_zero() || *delay > DELAY_MAX) {
-        return Err(BadPolicy::OutOfBounds { field: "delays", must });
+    if !is_countable
+        || delays
+            .iter()
+            .any(|delay| delay.is_zero() || *delay > DELAY_MAX)
+    {
+        return Err(BadPolicy::OutOfBounds {
+            field: "delays",
+            must,
+        });
     }
     Ok(Curve::Steps(delays))
 }
 
 /// The bands of the article the idea comes from.
 const BANDS: [Band; 6] = [
-    Band { until: Span::days(1), every: Span::minutes(5) },
-    Band { until: Span::days(7), every: Span::hours(1) },
-    Band { until: Span::days(14), every: Span::hours(12) },
-    Band { until: Span::days(30), every: Span::hours(24) },
-    Band { until: Span::days(180), every: Span::hours(96) },
-    Band { until: Span::days(360), every: Span::hours(192) },
+    Band {
+        until: Span::days(1),
+        every: Span::minutes(5),
+    },
+    Band {
+        until: Span::days(7),
+        every: Span::hours(1),
+    },
+    Band {
+        until: Span::days(14),
+        every: Span::hours(12),
+    },
+    Band {
+        until: Span::days(30),
+        every: Span::hours(24),
+    },
+    Band {
+        until: Span::days(180),
+        every: Span::hours(96),
+    },
+    Band {
+        until: Span::days(360),
+        every: Span::hours(192),
+    },
 ];
 
 fn checked_bands(written: Option<Vec<WrittenBand>>) -> Result<Curve, BadPolicy> {
-    let Some(written) = written else { return Ok(Curve::Progressive(BANDS.to_vec())) };
-    let bands: Vec<Band> = written.iter().map(|band| Band { until: band.until, every: band.every }).collect();
+    let Some(written) = written else {
+        return Ok(Curve::Progressive(BANDS.to_vec()));
+    };
+    let bands: Vec<Band> = written
+        .iter()
+        .map(|band| Band {
+            until: band.until,
+            every: band.every,
+        })
+        .collect();
     let rising = bands.windows(2).all(|pair| pair[0].until < pair[1].until);
     let sound = bands.iter().all(|band| {
-        !band.until.is_zero() && !band.every.is_zero() && band.until <= DELAY_MAX && band.every <= DELAY_MAX
+        !band.until.is_zero()
+            && !band.every.is_zero()
+            && band.until <= DELAY_MAX
+            && band.every <= DELAY_MAX
     });
     if !(1..=RETRY_STEPS_MAX).contains(&bands.len()) || !rising || !sound {
-        let must = "a list of 1 to 100 bands with rising `until`, and no `until` or `every` of nothing";
-        return Err(BadPolicy::OutOfBounds { field: "bands", must });
+        let must =
+            "a list of 1 to 100 bands with rising `until`, and no `until` or `every` of nothing";
+        return Err(BadPolicy::OutOfBounds {
+            field: "bands",
+            must,
+        });
     }
     Ok(Curve::Progressive(bands))
 }
 
 fn positive(field: &'static str, span: Span) -> Result<Span, BadPolicy> {
     if span.is_zero() || span > DELAY_MAX {
-        return Err(BadPolicy::OutOfBounds { field, must: "longer than nothing and at most ten years" });
+        return Err(BadPolicy::OutOfBounds {
+            field,
+            must: "longer than nothing and at most ten years",
+        });
     }
     Ok(span)
 }
 
 fn growing(factor: f64) -> Result<f64, BadPolicy> {
     if !(1.0..=1_000.0).contains(&factor) {
-        return Err(BadPolicy::OutOfBounds { field: "factor", must: "from 1 to 1000" });
+        return Err(BadPolicy::OutOfBounds {
+            field: "factor",
+            must: "from 1 to 1000",
+        });
     }
     Ok(factor)
 }
 
-fn checked_attempts(written: Option<WrittenAttempts>, kind: &str) -> Result<Option<u32>, BadPolicy> {
+fn checked_attempts(
+    written: Option<WrittenAttempts>,
+    kind: &str,
+) -> Result<Option<u32>, BadPolicy> {
     let must = "at least 1, or \"unlimited\": it counts all runs, the first included";
-    let bad = BadPolicy::OutOfBounds { field: "max_attempts", must };
+    let bad = BadPolicy::OutOfBounds {
+        field: "max_attempts",
+        must,
+    };
     match written {
         // A progressive policy ends by age; three tries would end it within a quarter of an hour.
         None => Ok((kind != "progressive").then_some(3)),
@@ -249,17 +324,38 @@ fn checked_attempts(written: Option<WrittenAttempts>, kind: &str) -> Result<Opti
     }
 }
 
-fn checked_jitter(written: Option<WrittenJitter>, curve: &Curve, kind: &str) -> Result<Jitter, BadPolicy> {
-    let usual = if matches!(curve, Curve::Exponential { .. }) { Jitter::Add(0.25) } else { Jitter::None };
-    let Some(written) = written else { return Ok(usual) };
+fn checked_jitter(
+    written: Option<WrittenJitter>,
+    curve: &Curve,
+    kind: &str,
+) -> Result<Jitter, BadPolicy> {
+    let usual = if matches!(curve, Curve::Exponential { .. }) {
+        Jitter::Add(0.25)
+    } else {
+        Jitter::None
+    };
+    let Some(written) = written else {
+        return Ok(usual);
+    };
     if matches!(curve, Curve::Polynomial) {
         // Its formula has a random part already.
-        return Err(BadPolicy::Foreign { field: "jitter", kind: kind.to_owned() });
+        return Err(BadPolicy::Foreign {
+            field: "jitter",
+            kind: kind.to_owned(),
+        });
     }
-    let must = "a share from 0 to 1, true, false, \"none\", \"full\", \"equal\" or {\"spread\": share}";
+    let must =
+        "a share from 0 to 1, true, false, \"none\", \"full\", \"equal\" or {\"spread\": share}";
     let share = |share: f64| {
-        let bad = BadPolicy::OutOfBounds { field: "jitter", must };
-        if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(bad) }
+        let bad = BadPolicy::OutOfBounds {
+            field: "jitter",
+            must,
+        };
+        if (0.0..=1.0).contains(&share) {
+            Ok(share)
+        } else {
+            Err(bad)
+        }
     };
     match written {
         WrittenJitter::Share(0.0) | WrittenJitter::YesOrNo(false) => Ok(Jitter::None),
@@ -270,7 +366,10 @@ fn checked_jitter(written: Option<WrittenJitter>, curve: &Curve, kind: &str) -> 
             "none" => Ok(Jitter::None),
             "full" => Ok(Jitter::Full),
             "equal" => Ok(Jitter::Equal),
-            _ => Err(BadPolicy::OutOfBounds { field: "jitter", must }),
+            _ => Err(BadPolicy::OutOfBounds {
+                field: "jitter",
+                must,
+            }),
         },
     }
 }
@@ -287,7 +386,10 @@ fn refuse_foreign(left: &Written, kind: &str) -> Result<(), BadPolicy> {
         ("every", left.every.is_some()),
     ];
     match fields.into_iter().find(|(_, is_left)| *is_left) {
-        Some((field, _)) => Err(BadPolicy::Foreign { field, kind: kind.to_owned() }),
+        Some((field, _)) => Err(BadPolicy::Foreign {
+            field,
+            kind: kind.to_owned(),
+        }),
         None => Ok(()),
     }
 }
@@ -305,8 +407,12 @@ fn written(policy: &RetryPolicy) -> Written {
         Some(number) => WrittenAttempts::Number(i64::from(number)),
         None => WrittenAttempts::Word(UNLIMITED.to_owned()),
     };
-    let ends =
-        Written { jitter, max_attempts: Some(max_attempts), max_age: policy.max_age, ..Written::default() };
+    let ends = Written {
+        jitter,
+        max_attempts: Some(max_attempts),
+        max_age: policy.max_age,
+        ..Written::default()
+    };
     written_curve(&policy.curve, ends)
 }
 
@@ -320,16 +426,40 @@ fn written_curve(curve: &Curve, rest: Written) -> Written {
             cap: Some(*cap),
             ..rest
         },
-        Curve::Fibonacci { unit, cap } => {
-            Written { kind: kind("fibonacci"), unit: Some(*unit), cap: Some(*cap), ..rest }
-        }
-        Curve::Steps(delays) => Written { kind: kind("steps"), delays: Some(delays.clone()), ..rest },
+        Curve::Fibonacci { unit, cap } => Written {
+            kind: kind("fibonacci"),
+            unit: Some(*unit),
+            cap: Some(*cap),
+            ..rest
+        },
+        Curve::Steps(delays) => Written {
+            kind: kind("steps"),
+            delays: Some(delays.clone()),
+            ..rest
+        },
         Curve::Progressive(bands) => {
-            let band = |band: &Band| WrittenBand { until: band.until, every: band.every };
-            Written { kind: kind("progressive"), bands: Some(bands.iter().map(band).collect()), ..rest }
+            let band = |band: &Band| WrittenBand {
+                until: band.until,
+                every: band.every,
+            };
+            Written {
+                kind: kind("progressive"),
+                bands: Some(bands.iter().map(band).collect()),
+                ..rest
+            }
         }
-        Curve::Constant(every) => Written { kind: kind("constant"), every: Some(*every), ..rest },
-        Curve::Polynomial => Written { kind: kind("polynomial"), ..rest },
-        Curve::Custom(_) => Written { kind: kind(CUSTOM), ..rest },
+        Curve::Constant(every) => Written {
+            kind: kind("constant"),
+            every: Some(*every),
+            ..rest
+        },
+        Curve::Polynomial => Written {
+            kind: kind("polynomial"),
+            ..rest
+        },
+        Curve::Custom(_) => Written {
+            kind: kind(CUSTOM),
+            ..rest
+        },
     }
 }

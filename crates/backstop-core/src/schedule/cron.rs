@@ -79,16 +79,28 @@ impl Cron {
         if text.len() > CRON_CHARS_MAX {
             return Err(BadCron::TooLong(text.len()));
         }
-        let fields = if text.starts_with('@') { nickname(text)? } else { text };
+        let fields = if text.starts_with('@') {
+            nickname(text)?
+        } else {
+            text
+        };
         let count = fields.split_whitespace().count();
         if count != 5 {
             return Err(BadCron::Fields(text.to_owned(), count));
         }
-        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-        let pattern =
-            parser.parse(fields).map_err(|error| BadCron::Field(text.to_owned(), error.to_string()))?;
+        let parser = CronParser::builder()
+            .seconds(Seconds::Disallowed)
+            .year(Year::Disallowed)
+            .build();
+        let pattern = parser
+            .parse(fields)
+            .map_err(|error| BadCron::Field(text.to_owned(), error.to_string()))?;
         let pace = Pace::of(fields, &pattern);
-        let cron = Self { text: text.to_owned(), pattern, pace };
+        let cron = Self {
+            text: text.to_owned(),
+            pattern,
+            pace,
+        };
         // Leap days come at the latest after eight years; whatever does not come from here on never does.
         match cron.local_from(DateTime::constant(2000, 1, 1, 0, 0, 0, 0)) {
             Some(_) => Ok(cron),
@@ -114,7 +126,12 @@ impl Cron {
     /// The instants behind `after`, in order, without end.
     pub fn instants<'a>(&'a self, zone: &'a Zone, after: Time) -> Instants<'a> {
         let at = after.as_micros().div_euclid(MICROS) + 1;
-        Instants { cron: self, zone, at, stretch: None }
+        Instants {
+            cron: self,
+            zone,
+            at,
+            stretch: None,
+        }
     }
 
     /// The first local time of the expression that is not before `local`.
@@ -134,7 +151,11 @@ impl Pace {
         let mut clock = fields.split_whitespace().take(2);
         let is_rhythm = clock.any(|field| field.contains(['*', '/', '?']));
         let is_every_hour = pattern.pattern.hours.values().len() == 24;
-        if is_rhythm || is_every_hour { Self::Elapsed } else { Self::Fixed }
+        if is_rhythm || is_every_hour {
+            Self::Elapsed
+        } else {
+            Self::Fixed
+        }
     }
 }
 
@@ -145,8 +166,12 @@ impl fmt::Display for Cron {
 }
 
 fn nickname(text: &str) -> Result<&'static str, BadCron> {
-    let known = NICKNAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
-    known.map(|(_, fields)| *fields).ok_or_else(|| BadCron::Nickname(text.to_owned()))
+    let known = NICKNAMES
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(text));
+    known
+        .map(|(_, fields)| *fields)
+        .ok_or_else(|| BadCron::Nickname(text.to_owned()))
 }
 
 /// A time zone of the IANA database. The database is compiled in: every process of a version has the same one, and none
@@ -162,7 +187,9 @@ pub struct BadZone(String);
 impl Zone {
     /// The zone of this name.
     pub fn new(name: &str) -> Result<Self, BadZone> {
-        TimeZone::get(name).map(Self).map_err(|_| BadZone(name.to_owned()))
+        TimeZone::get(name)
+            .map(Self)
+            .map_err(|_| BadZone(name.to_owned()))
     }
 
     /// Coordinated Universal Time.
@@ -189,21 +216,35 @@ impl Zone {
         let changes = self.0.preceding(timestamp(second.saturating_add(1)));
         let seconds = changes.map(|change| change.timestamp().as_second());
         // Some changes are of a name only.
-        seconds.take(CLOCK_CHANGES_MAX).find(|second| self.offset(*second) != self.offset(*second - 1))
+        seconds
+            .take(CLOCK_CHANGES_MAX)
+            .find(|second| self.offset(*second) != self.offset(*second - 1))
     }
 
     /// The next moment behind `second` at which clocks are changed.
     fn changed_after(&self, second: i64) -> Option<i64> {
-        let seconds = self.0.following(timestamp(second)).map(|change| change.timestamp().as_second());
-        seconds.take(CLOCK_CHANGES_MAX).find(|second| self.offset(*second) != self.offset(*second - 1))
+        let seconds = self
+            .0
+            .following(timestamp(second))
+            .map(|change| change.timestamp().as_second());
+        seconds
+            .take(CLOCK_CHANGES_MAX)
+            .find(|second| self.offset(*second) != self.offset(*second - 1))
     }
 
     /// The stretch of unchanged clocks around `second`.
     fn stretch(&self, second: i64) -> Stretch {
         let from = self.changed_before(second);
-        let before =
-            from.map(|from| Before { from: self.changed_before(from - 1), offset: self.offset(from - 1) });
-        Stretch { from, until: self.changed_after(second), offset: self.offset(second), before }
+        let before = from.map(|from| Before {
+            from: self.changed_before(from - 1),
+            offset: self.offset(from - 1),
+        });
+        Stretch {
+            from,
+            until: self.changed_after(second),
+            offset: self.offset(second),
+            before,
+        }
     }
 }
 
@@ -217,7 +258,11 @@ const MICROS: i64 = 1_000_000;
 
 /// The timestamp of a second; the ends of what has a date rather than an overflow.
 fn timestamp(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap_or(if second < 0 { Timestamp::MIN } else { Timestamp::MAX })
+    Timestamp::from_second(second).unwrap_or(if second < 0 {
+        Timestamp::MIN
+    } else {
+        Timestamp::MAX
+    })
 }
 
 /// The local time on a clock that shows so many seconds since 1970.
@@ -227,7 +272,9 @@ fn local_time(second: i64) -> DateTime {
 
 /// The reverse of [`local_time`].
 fn local_second(local: DateTime) -> i64 {
-    local.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0)).as_secs()
+    local
+        .duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0))
+        .as_secs()
 }
 
 /// Time during which local clocks are ahead of UTC by the same.
@@ -263,7 +310,9 @@ impl Stretch {
     fn repeated_until(&self, local: i64) -> Option<i64> {
         let (from, before) = (self.from?, self.before?);
         let until = from + before.offset;
-        let has_been = before.from.is_none_or(|begun| begun + before.offset <= local);
+        let has_been = before
+            .from
+            .is_none_or(|begun| begun + before.offset <= local);
         (has_been && local < until).then_some(until)
     }
 }
@@ -290,12 +339,17 @@ impl Instants<'_> {
             local = self.local_from(until)?;
         }
         let second = local - stretch.offset;
-        stretch.until.is_none_or(|until| second < until).then_some(second)
+        stretch
+            .until
+            .is_none_or(|until| second < until)
+            .then_some(second)
     }
 
     /// Whether the clock was set forward over something that was due.
     fn was_skipped(&self, stretch: &Stretch) -> bool {
-        stretch.gap().is_some_and(|(from, until)| self.local_from(from).is_some_and(|local| local < until))
+        stretch
+            .gap()
+            .is_some_and(|(from, until)| self.local_from(from).is_some_and(|local| local < until))
     }
 
     fn local_from(&self, local: i64) -> Option<i64> {

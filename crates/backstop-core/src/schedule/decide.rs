@@ -57,12 +57,20 @@ pub fn decide(schedule: &Schedule, seen: Seen<'_>, now: Time) -> Decision {
                 continue;
             }
         };
-        enter.push(Entry { instant, what, at: now });
+        enter.push(Entry {
+            instant,
+            what,
+            at: now,
+        });
     }
     let count = missing.len();
     enter.extend(made_up(schedule, &missing, now));
     enter.sort_by_key(|entry| entry.instant);
-    Decision { enter, missing: count, wake: wake(schedule, seen.standing, now) }
+    Decision {
+        enter,
+        missing: count,
+        wake: wake(schedule, seen.standing, now),
+    }
 }
 
 /// The instants that are missing now, whatever is to become of them.
@@ -86,26 +94,34 @@ enum Open {
 }
 
 /// The expected instants without an entry, in order.
-fn open<'a>(schedule: &'a Schedule, seen: Seen<'a>, now: Time) -> impl Iterator<Item = (Time, Open)> + 'a {
+fn open<'a>(
+    schedule: &'a Schedule,
+    seen: Seen<'a>,
+    now: Time,
+) -> impl Iterator<Item = (Time, Open)> + 'a {
     let missed = schedule.missed;
     let expected = seen.standing.expected(schedule, seen.from, now);
-    expected.filter(|instant| !seen.known.contains(instant)).map(move |instant| {
-        let open = if seen.standing.is_paused_at(instant) {
-            Open::Paused
-        } else if instant <= now.before(missed.look_back) {
-            Open::TooOld
-        } else if now.since(instant) > missed.grace {
-            Open::Missing
-        } else {
-            Open::InTime
-        };
-        (instant, open)
-    })
+    expected
+        .filter(|instant| !seen.known.contains(instant))
+        .map(move |instant| {
+            let open = if seen.standing.is_paused_at(instant) {
+                Open::Paused
+            } else if instant <= now.before(missed.look_back) {
+                Open::TooOld
+            } else if now.since(instant) > missed.grace {
+                Open::Missing
+            } else {
+                Open::InTime
+            };
+            (instant, open)
+        })
 }
 
 /// What becomes of missing instants.
 fn made_up(schedule: &Schedule, missing: &[Time], now: Time) -> Vec<Entry> {
-    let Some(newest) = missing.last().copied() else { return Vec::new() };
+    let Some(newest) = missing.last().copied() else {
+        return Vec::new();
+    };
     let over = missing.len().saturating_sub(schedule.missed.max as usize);
     let what = |(at, instant): (usize, &Time)| {
         let what = match schedule.missed.policy {
@@ -115,7 +131,11 @@ fn made_up(schedule: &Schedule, missing: &[Time], now: Time) -> Vec<Entry> {
             Policy::All if at < over => What::Missed(Why::OverMax),
             Policy::All => What::Due,
         };
-        Entry { instant: *instant, what, at: now }
+        Entry {
+            instant: *instant,
+            what,
+            at: now,
+        }
     };
     missing.iter().enumerate().map(what).collect()
 }

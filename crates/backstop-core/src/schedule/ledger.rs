@@ -100,14 +100,18 @@ impl What {
 
     /// Whether there is a job for it.
     pub const fn has_job(self) -> bool {
-        matches!(self, Self::Fired | Self::Late | Self::MadeUp | Self::Triggered(_))
+        matches!(
+            self,
+            Self::Fired | Self::Late | Self::MadeUp | Self::Triggered(_)
+        )
     }
 
     /// Whether it should have run, and nobody makes it up any more. What fell into a pause was not to run.
     pub const fn is_given_up(self) -> bool {
         matches!(
             self,
-            Self::Missed(_) | Self::Skipped(Why::Policy | Why::OverMax | Why::TooOld | Why::QueueFull)
+            Self::Missed(_)
+                | Self::Skipped(Why::Policy | Why::OverMax | Why::TooOld | Why::QueueFull)
         )
     }
 
@@ -216,7 +220,11 @@ pub struct Page {
 impl Page {
     /// A day of which nothing is known.
     pub const fn empty(day: Day) -> Self {
-        Self { day, entries: BTreeMap::new(), by_hand: Vec::new() }
+        Self {
+            day,
+            entries: BTreeMap::new(),
+            by_hand: Vec::new(),
+        }
     }
 
     /// Which day.
@@ -231,14 +239,23 @@ impl Page {
 
     /// All entries, the runs by hand among them, the newest instant first.
     pub fn newest_first(&self) -> Vec<Entry> {
-        let mut all: Vec<Entry> = self.entries.values().chain(&self.by_hand).copied().collect();
+        let mut all: Vec<Entry> = self
+            .entries
+            .values()
+            .chain(&self.by_hand)
+            .copied()
+            .collect();
         all.sort_by_key(|entry| std::cmp::Reverse(entry.instant));
         all
     }
 
     /// Enters at `now` what was decided about an instant, unless somebody has decided already; whether it counts.
     pub fn enter(&mut self, entry: Entry, now: Time) -> bool {
-        if self.entries.get(&entry.instant).is_some_and(|standing| !standing.is_void(now)) {
+        if self
+            .entries
+            .get(&entry.instant)
+            .is_some_and(|standing| !standing.is_void(now))
+        {
             return false;
         }
         self.entries.insert(entry.instant, entry);
@@ -294,11 +311,18 @@ impl TryFrom<Written> for Page {
 
     fn try_from(written: Written) -> Result<Self, Self::Error> {
         let entry = |line: &Line| line.entry(written.day).ok_or("an entry of no known kind");
-        let entries = written.runs.iter().map(|line| entry(line).map(|entry| (entry.instant, entry)));
+        let entries = written
+            .runs
+            .iter()
+            .map(|line| entry(line).map(|entry| (entry.instant, entry)));
         Ok(Self {
             day: written.day,
             entries: entries.collect::<Result<_, _>>()?,
-            by_hand: written.by_hand.iter().map(entry).collect::<Result<_, _>>()?,
+            by_hand: written
+                .by_hand
+                .iter()
+                .map(entry)
+                .collect::<Result<_, _>>()?,
         })
     }
 }
@@ -316,8 +340,10 @@ enum Line {
 impl Line {
     fn of(entry: &Entry, day: Day) -> Self {
         let second = |at: Time| (at.as_micros() - day.start().as_micros()).div_euclid(1_000_000);
-        let (instant, after) =
-            (second(entry.instant), (entry.at.as_micros() - entry.instant.as_micros()) / 1_000);
+        let (instant, after) = (
+            second(entry.instant),
+            (entry.at.as_micros() - entry.instant.as_micros()) / 1_000,
+        );
         match entry.what {
             What::Due => Self::Plain(instant, 'd', after),
             What::Fired => Self::Plain(instant, 'f', after),
@@ -342,7 +368,11 @@ impl Line {
             Self::Into(..) | Self::Job(..) => return None,
         };
         let instant = time(second);
-        let at = Time::from_micros(instant.as_micros().saturating_add(after.saturating_mul(1_000)));
+        let at = Time::from_micros(
+            instant
+                .as_micros()
+                .saturating_add(after.saturating_mul(1_000)),
+        );
         Some(Entry { instant, what, at })
     }
 }
@@ -365,6 +395,9 @@ fn plain(letter: char) -> Option<What> {
 impl Time {
     /// So many seconds later, or earlier.
     const fn after_secs(self, secs: i64) -> Self {
-        Self::from_micros(self.as_micros().saturating_add(secs.saturating_mul(1_000_000)))
+        Self::from_micros(
+            self.as_micros()
+                .saturating_add(secs.saturating_mul(1_000_000)),
+        )
     }
 }

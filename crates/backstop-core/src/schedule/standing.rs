@@ -75,8 +75,9 @@ struct Left {
 
 impl Rule {
     fn is_of(&self, schedule: &Schedule) -> bool {
-        let is_same =
-            |(cron, zone): (Cron, Zone)| zone == schedule.timezone && cron.means_the_same(&schedule.cron);
+        let is_same = |(cron, zone): (Cron, Zone)| {
+            zone == schedule.timezone && cron.means_the_same(&schedule.cron)
+        };
         self.text == schedule.rule() || read(&self.text).is_some_and(is_same)
     }
 }
@@ -90,7 +91,13 @@ fn read(text: &str) -> Option<(Cron, Zone)> {
 impl Standing {
     /// A schedule nobody has heard of before.
     pub const fn new(now: Time) -> Self {
-        Self { registered: now, paused: None, pauses: Vec::new(), rules: Vec::new(), last: None }
+        Self {
+            registered: now,
+            paused: None,
+            pauses: Vec::new(),
+            rules: Vec::new(),
+            last: None,
+        }
     }
 
     /// Notes that the schedule is under its rule.
@@ -110,11 +117,19 @@ impl Standing {
         let former = self.rules.iter().max_by_key(|rule| rule.settled);
         let left = former.map(|former| {
             let begun = self.begun(former, schedule).before(Span::micros(1));
-            Left { text: former.text.clone(), after: former.settled.max(begun) }
+            Left {
+                text: former.text.clone(),
+                after: former.settled.max(begun),
+            }
         });
         let settled = left.as_ref().map_or(window, |left| left.after.min(window));
         let since = left.is_some().then_some(now);
-        self.rules.push(Rule { text: schedule.rule(), since, settled, left });
+        self.rules.push(Rule {
+            text: schedule.rule(),
+            since,
+            settled,
+            left,
+        });
         let surplus = self.rules.len().saturating_sub(RULES_MAX);
         self.rules.drain(..surplus);
     }
@@ -127,11 +142,17 @@ impl Standing {
             }
         };
         right(&mut self.registered, now);
-        let pauses = self.pauses.iter_mut().map(|(_, until)| until).chain(&mut self.paused);
+        let pauses = self
+            .pauses
+            .iter_mut()
+            .map(|(_, until)| until)
+            .chain(&mut self.paused);
         pauses
             .chain(self.rules.iter_mut().filter_map(|rule| rule.since.as_mut()))
             .for_each(|at| right(at, now));
-        self.rules.iter_mut().for_each(|rule| right(&mut rule.settled, window));
+        self.rules
+            .iter_mut()
+            .for_each(|rule| right(&mut rule.settled, window));
     }
 
     /// The latest rule: cron and zone.
@@ -141,8 +162,10 @@ impl Standing {
 
     /// From when on its instants are expected.
     pub fn since(&self, schedule: &Schedule) -> Time {
-        self.of(schedule)
-            .map_or_else(|| schedule.since.unwrap_or(self.registered), |rule| self.begun(rule, schedule))
+        self.of(schedule).map_or_else(
+            || schedule.since.unwrap_or(self.registered),
+            |rule| self.begun(rule, schedule),
+        )
     }
 
     /// From when on a rule counts.
@@ -161,7 +184,9 @@ impl Standing {
         until: Time,
     ) -> impl Iterator<Item = Time> + 'a {
         let since = self.since(schedule);
-        let own = schedule.between(after, until).filter(move |instant| *instant >= since);
+        let own = schedule
+            .between(after, until)
+            .filter(move |instant| *instant >= since);
         self.left(schedule, after, until).into_iter().chain(own)
     }
 
@@ -173,10 +198,15 @@ impl Standing {
         };
         let after = after.max(left.after);
         let former = (after < changed).then(|| read(&left.text)).flatten();
-        let Some((cron, zone)) = former else { return Vec::new() };
-        let instants =
-            cron.instants(&zone, after).take_while(|instant| *instant < changed && *instant <= until);
-        instants.filter(|instant| schedule.since.is_none_or(|since| *instant >= since)).collect()
+        let Some((cron, zone)) = former else {
+            return Vec::new();
+        };
+        let instants = cron
+            .instants(&zone, after)
+            .take_while(|instant| *instant < changed && *instant <= until);
+        instants
+            .filter(|instant| schedule.since.is_none_or(|since| *instant >= since))
+            .collect()
     }
 
     /// Behind what to look at `now`: behind what whoever looks has settled, or all of the window, and what is older and was left by
@@ -184,7 +214,9 @@ impl Standing {
     pub fn look_from(&self, schedule: &Schedule, settled: Option<Time>, now: Time) -> Time {
         let window = now.before(schedule.missed.look_back);
         let whole = || self.settled(schedule).unwrap_or(window).min(window);
-        let from = settled.filter(|settled| !settled.is_ahead_of(now)).unwrap_or_else(whole);
+        let from = settled
+            .filter(|settled| !settled.is_ahead_of(now))
+            .unwrap_or_else(whole);
         // A clock that was set right after decades does not make anybody walk through them.
         from.min(now).max(now.before(LEDGER_KEPT))
     }
@@ -203,7 +235,8 @@ impl Standing {
 
     /// Notes the newest run. One that was fired before its time, by a clock that was ahead, gives way to one in time.
     pub fn ran(&mut self, last: Last) {
-        let gives_way = |known: &Last| known.instant < last.instant || known.instant.is_ahead_of(last.at);
+        let gives_way =
+            |known: &Last| known.instant < last.instant || known.instant.is_ahead_of(last.at);
         if self.last.as_ref().is_none_or(gives_way) {
             self.last = Some(last);
         }
@@ -220,8 +253,11 @@ impl Standing {
 
     /// Sets it going again; whether it was paused. Pauses that ended before the ledger begins are forgotten.
     pub fn resume(&mut self, now: Time) -> bool {
-        let Some(from) = self.paused.take() else { return false };
-        self.pauses.retain(|(_, until)| now.since(*until) <= LEDGER_KEPT);
+        let Some(from) = self.paused.take() else {
+            return false;
+        };
+        self.pauses
+            .retain(|(_, until)| now.since(*until) <= LEDGER_KEPT);
         self.pauses.push((from, now));
         let surplus = self.pauses.len().saturating_sub(PAUSES_MAX);
         self.pauses.drain(..surplus);
@@ -230,7 +266,10 @@ impl Standing {
 
     /// Whether it was paused at an instant.
     pub fn is_paused_at(&self, instant: Time) -> bool {
-        let in_former = self.pauses.iter().any(|(from, until)| (*from..*until).contains(&instant));
+        let in_former = self
+            .pauses
+            .iter()
+            .any(|(from, until)| (*from..*until).contains(&instant));
         in_former || self.paused.is_some_and(|from| from <= instant)
     }
 

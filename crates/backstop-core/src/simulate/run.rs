@@ -75,9 +75,15 @@ struct Play<'a> {
 
 impl<'a> Play<'a> {
     fn new(scenario: &'a Scenario) -> Self {
-        let bucket_at = |n: i64| Bucket { at: scenario.bucket.times(n), ..Bucket::default() };
+        let bucket_at = |n: i64| Bucket {
+            at: scenario.bucket.times(n),
+            ..Bucket::default()
+        };
         let buckets: Vec<Bucket> = (0..bucket_count(scenario)).map(bucket_at).collect();
-        let guard = scenario.breaker.map(|settings| Guard { settings, breaker: Breaker::default() });
+        let guard = scenario.breaker.map(|settings| Guard {
+            settings,
+            breaker: Breaker::default(),
+        });
         let mut play = Self {
             scenario,
             draws: Draws(scenario.seed),
@@ -97,7 +103,10 @@ impl<'a> Play<'a> {
     }
 
     /// When job number `n` arrives: somewhere in its own share of time.
-    #[expect(clippy::cast_precision_loss, reason = "the number of jobs is far below 2^53")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the number of jobs is far below 2^53"
+    )]
     fn arrival(&mut self, n: u64) -> Time {
         let share = n as f64 + self.draws.roll().value();
         START.after(Span::secs(1).scaled(share / self.scenario.arrivals_per_second))
@@ -107,7 +116,10 @@ impl<'a> Play<'a> {
         let end_of_call = self.running.front().map(|call| call.ends);
         let end_of_wait = self.waiting.peek().map(|Reverse((due, ..))| *due);
         let others = [end_of_call, end_of_wait, self.ask_again];
-        others.into_iter().flatten().fold(self.next_arrival, Time::min)
+        others
+            .into_iter()
+            .flatten()
+            .fold(self.next_arrival, Time::min)
     }
 
     /// Lets one thing happen that is due. A call's end comes first, so that its slot is free for what follows.
@@ -116,10 +128,18 @@ impl<'a> Play<'a> {
             if let Some(call) = self.running.pop_front() {
                 self.end(&call, now);
             }
-        } else if self.waiting.peek().is_some_and(|Reverse((due, ..))| *due <= now) {
-            self.ready.extend(self.waiting.pop().map(|Reverse((.., job))| job));
+        } else if self
+            .waiting
+            .peek()
+            .is_some_and(|Reverse((due, ..))| *due <= now)
+        {
+            self.ready
+                .extend(self.waiting.pop().map(|Reverse((.., job))| job));
         } else if self.next_arrival <= now {
-            self.ready.push_back(Job { arrived: now, failures: 0 });
+            self.ready.push_back(Job {
+                arrived: now,
+                failures: 0,
+            });
             self.sums.jobs += 1;
             self.next_arrival = self.arrival(self.sums.jobs);
         }
@@ -127,17 +147,39 @@ impl<'a> Play<'a> {
 
     fn end(&mut self, call: &Call, now: Time) {
         if let Some(guard) = &mut self.guard {
-            let sign = if call.fails { Sign::Failure } else { Sign::Success };
-            guard.breaker.record(&guard.settings, &[Signal { epoch: call.epoch, sign }], now);
+            let sign = if call.fails {
+                Sign::Failure
+            } else {
+                Sign::Success
+            };
+            guard.breaker.record(
+                &guard.settings,
+                &[Signal {
+                    epoch: call.epoch,
+                    sign,
+                }],
+                now,
+            );
         }
         if !call.fails {
             self.sums.done += 1;
             return;
         }
         let failures = call.job.failures.saturating_add(1);
-        match self.scenario.policy.next(failures, now.since(call.job.arrived), self.draws.roll()) {
+        match self
+            .scenario
+            .policy
+            .next(failures, now.since(call.job.arrived), self.draws.roll())
+        {
             Next::In(wait) => {
-                self.waiting.push(Reverse((now.after(wait), self.waits, Job { failures, ..call.job })));
+                self.waiting.push(Reverse((
+                    now.after(wait),
+                    self.waits,
+                    Job {
+                        failures,
+                        ..call.job
+                    },
+                )));
                 self.waits += 1;
             }
             Next::AttemptsExhausted | Next::TooOld => {
@@ -151,7 +193,9 @@ impl<'a> Play<'a> {
     fn start_calls(&mut self, now: Time) {
         self.ask_again = None;
         while self.running.len() < self.scenario.concurrency as usize && !self.ready.is_empty() {
-            let Some(epoch) = self.admission(now) else { break };
+            let Some(epoch) = self.admission(now) else {
+                break;
+            };
             if let Some(job) = self.ready.pop_front() {
                 self.start(job, epoch, now);
             }
@@ -160,7 +204,9 @@ impl<'a> Play<'a> {
 
     /// The epoch of one more call; `None` if the breaker wants none, and then when to ask again.
     fn admission(&mut self, now: Time) -> Option<u64> {
-        let Some(guard) = &mut self.guard else { return Some(0) };
+        let Some(guard) = &mut self.guard else {
+            return Some(0);
+        };
         match guard.breaker.admits(&guard.settings, now) {
             Admission::Freely { epoch } => Some(epoch),
             Admission::Probes { .. } => {
@@ -186,12 +232,20 @@ impl<'a> Play<'a> {
         self.sums.buckets[at].failed += u64::from(fails);
         self.sums.calls_during_outage += u64::from(fails && now >= START.after(from));
         self.recovered[at] += u64::from(now >= START.after(until));
-        self.running.push_back(Call { ends, job, fails, epoch });
+        self.running.push_back(Call {
+            ends,
+            job,
+            fails,
+            epoch,
+        });
     }
 
     fn look_for_backlog(&mut self, now: Time) {
         let is_over = now >= START.after(self.scenario.outage.1);
-        if is_over && self.sums.backlog_gone_at.is_none() && self.ready.is_empty() && self.waiting.is_empty()
+        if is_over
+            && self.sums.backlog_gone_at.is_none()
+            && self.ready.is_empty()
+            && self.waiting.is_empty()
         {
             self.sums.backlog_gone_at = Some(now.since(START));
         }

@@ -72,10 +72,17 @@ impl Scenario {
             return Err(BadScenario::TooLong(self.run_for));
         }
         if from >= until || until >= self.run_for {
-            return Err(BadScenario::Outage { from, until, run_for: self.run_for });
+            return Err(BadScenario::Outage {
+                from,
+                until,
+                run_for: self.run_for,
+            });
         }
         if self.bucket.is_zero() || bucket_count(self) > SIMULATED_BUCKETS_MAX {
-            return Err(BadScenario::Buckets { bucket: self.bucket, run_for: self.run_for });
+            return Err(BadScenario::Buckets {
+                bucket: self.bucket,
+                run_for: self.run_for,
+            });
         }
         self.breaker.map_or(Ok(()), |breaker| breaker.check())?;
         #[expect(clippy::cast_precision_loss, reason = "the limit is far below 2^53")]

@@ -20,7 +20,10 @@ fn sum(of: &[&Histogram]) -> Histogram {
 
 fn lengths() -> impl Strategy<Value = Vec<i64>> {
     // Every size alike: as many below a millisecond as above an hour.
-    vec((0_u32..40).prop_flat_map(|power| 0..(1_i64 << power)), 0..50)
+    vec(
+        (0_u32..40).prop_flat_map(|power| 0..(1_i64 << power)),
+        0..50,
+    )
 }
 
 proptest! {
@@ -63,15 +66,24 @@ fn buckets_follow_each_other_without_a_gap() {
     for bucket in 1..BUCKETS {
         let start = lower(bucket);
         assert_eq!(upper(bucket - 1), Some(start));
-        assert_eq!((bucket_of(start), bucket_of(start.plus(Span::micros(1)))), (bucket - 1, bucket));
+        assert_eq!(
+            (bucket_of(start), bucket_of(start.plus(Span::micros(1)))),
+            (bucket - 1, bucket)
+        );
     }
-    assert_eq!((bucket_of(Span::ZERO), bucket_of(Span::days(30))), (0, BUCKETS - 1));
+    assert_eq!(
+        (bucket_of(Span::ZERO), bucket_of(Span::days(30))),
+        (0, BUCKETS - 1)
+    );
     assert_eq!(Histogram::default().percentile(50), None);
 }
 
 #[test]
 fn an_hour_of_minutes_in_every_bucket_fits_into_a_cell() {
-    let mut full = Spread { failed: 9_999, ..Spread::default() };
+    let mut full = Spread {
+        failed: 9_999,
+        ..Spread::default()
+    };
     full.run = Histogram([999; BUCKETS]);
     full.wait = full.run;
     let hour: std::collections::BTreeMap<i64, Spread> = (0..60).map(|slot| (slot, full)).collect();

@@ -68,10 +68,15 @@ pub fn lately(minutes: &[Counts], now: &Counts) -> Vec<Alarm> {
     let first = minutes.first().copied().unwrap_or(*now);
     let since = |count: Count| now[count].saturating_sub(first[count]);
     let lately = Counts::from_numbers(Count::ALL.map(since));
-    let grows = minutes.len() == LOOKS && minutes.is_sorted_by(|one, next| one.held() < next.held());
+    let grows =
+        minutes.len() == LOOKS && minutes.is_sorted_by(|one, next| one.held() < next.held());
     let rings = |alarm: &Alarm| match alarm {
-        Alarm::TimeoutRate => lately.timeout_rate().is_some_and(|rate| rate > TIMEOUT_RATE_MAX),
-        Alarm::OverflowRate => lately.overflow_rate().is_some_and(|rate| rate > OVERFLOW_RATE_MAX),
+        Alarm::TimeoutRate => lately
+            .timeout_rate()
+            .is_some_and(|rate| rate > TIMEOUT_RATE_MAX),
+        Alarm::OverflowRate => lately
+            .overflow_rate()
+            .is_some_and(|rate| rate > OVERFLOW_RATE_MAX),
         Alarm::HeldGrowing => grows,
     };
     Alarm::ALL.into_iter().filter(rings).collect()
@@ -93,7 +98,10 @@ mod tests {
         let since_nothing = |now: Counts| lately(&[Counts::default()], &now);
         assert_eq!(since_nothing(counts(0, 0, 0, 0)), []);
         assert_eq!(since_nothing(counts(1_000, 1_000, 50, 1)), []);
-        assert_eq!(since_nothing(counts(1_000, 1_000, 51, 2)), [Alarm::TimeoutRate, Alarm::OverflowRate]);
+        assert_eq!(
+            since_nothing(counts(1_000, 1_000, 51, 2)),
+            [Alarm::TimeoutRate, Alarm::OverflowRate]
+        );
     }
 
     #[test]
@@ -108,7 +116,10 @@ mod tests {
         };
         let rings = |minutes: &[Counts]| lately(minutes, minutes.last().unwrap());
         let good_year = counts(1_000_000, 1_000_000, 0, 0);
-        assert_eq!(rings(&minutes(good_year, counts(100, 100, 50, 0))), [Alarm::TimeoutRate]);
+        assert_eq!(
+            rings(&minutes(good_year, counts(100, 100, 50, 0))),
+            [Alarm::TimeoutRate]
+        );
         let bad_year = counts(1_000_000, 1_000_000, 500_000, 0);
         assert_eq!(rings(&minutes(bad_year, counts(100, 100, 0, 0))), []);
         assert_eq!(lately(&[], &bad_year), [], "nobody looked");

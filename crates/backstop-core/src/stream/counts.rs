@@ -108,7 +108,9 @@ impl Counts {
 
     /// Each with its word.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Count::ALL.into_iter().map(|count| (count.as_str(), self[count]))
+        Count::ALL
+            .into_iter()
+            .map(|count| (count.as_str(), self[count]))
     }
 
     /// Counts what `more` has counted.
@@ -143,7 +145,10 @@ impl Counts {
         self.share(Count::CircuitBreaker, Count::Added)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a rate is for people; the counts beside it are exact")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a rate is for people; the counts beside it are exact"
+    )]
     fn share(&self, part: Count, whole: Count) -> Option<f64> {
         (self[whole] > 0).then(|| self[part] as f64 / self[whole] as f64)
     }
@@ -181,7 +186,11 @@ mod tests {
     fn rates_are_unknown_before_there_is_anything_to_share() {
         let mut counts = Counts::default();
         assert_eq!(
-            (counts.success_rate(), counts.timeout_rate(), counts.overflow_rate()),
+            (
+                counts.success_rate(),
+                counts.timeout_rate(),
+                counts.overflow_rate()
+            ),
             (None, None, None)
         );
         counts[Count::Added] = 8;

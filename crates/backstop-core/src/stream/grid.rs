@@ -24,18 +24,31 @@ pub struct OffStep {
 
 impl OffStep {
     /// That of a record, if it is off the grid of a key with this watermark whose last record had this step.
-    pub fn of(position: i64, step: i64, watermark: Option<i64>, last_step: Option<i64>) -> Option<Self> {
+    pub fn of(
+        position: i64,
+        step: i64,
+        watermark: Option<i64>,
+        last_step: Option<i64>,
+    ) -> Option<Self> {
         let from = watermark?;
         let is_known = last_step == Some(step) && step > 0;
         // Two positions may be further apart than one number tells.
         let is_off = is_known && (i128::from(position) - i128::from(from)) % i128::from(step) != 0;
-        is_off.then_some(Self { position, step, from })
+        is_off.then_some(Self {
+            position,
+            step,
+            from,
+        })
     }
 }
 
 impl fmt::Display for OffStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { position, step, from } = self;
+        let Self {
+            position,
+            step,
+            from,
+        } = self;
         write!(f, "{position} is not on the step of {step} from {from}")
     }
 }
@@ -44,15 +57,31 @@ impl fmt::Display for OffStep {
 mod tests {
     use super::*;
 
-    fn check(position: i64, step: i64, watermark: Option<i64>, last_step: Option<i64>, is_off: bool) {
+    fn check(
+        position: i64,
+        step: i64,
+        watermark: Option<i64>,
+        last_step: Option<i64>,
+        is_off: bool,
+    ) {
         let off = OffStep::of(position, step, watermark, last_step);
-        assert_eq!(off.is_some(), is_off, "{position} by {step} from {watermark:?} by {last_step:?}");
+        assert_eq!(
+            off.is_some(),
+            is_off,
+            "{position} by {step} from {watermark:?} by {last_step:?}"
+        );
     }
 
     #[test]
     fn whole_steps_from_the_watermark_are_on_the_grid() {
         for steps in -3..=3 {
-            check(60_000 + steps * 300_000, 300_000, Some(60_000), Some(300_000), false);
+            check(
+                60_000 + steps * 300_000,
+                300_000,
+                Some(60_000),
+                Some(300_000),
+                false,
+            );
         }
         for position in [180_000, 60_001, 59_999, -180_000] {
             check(position, 300_000, Some(60_000), Some(300_000), true);
@@ -69,7 +98,14 @@ mod tests {
 
     #[test]
     fn it_says_what_the_position_is_not_on() {
-        let off = OffStep { position: 180_000, step: 300_000, from: 60_000 };
-        assert_eq!(off.to_string(), "180000 is not on the step of 300000 from 60000");
+        let off = OffStep {
+            position: 180_000,
+            step: 300_000,
+            from: 60_000,
+        };
+        assert_eq!(
+            off.to_string(),
+            "180000 is not on the step of 300000 from 60000"
+        );
     }
 }

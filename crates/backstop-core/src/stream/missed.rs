@@ -19,7 +19,11 @@ struct Run {
 
 impl From<(i64, i64, u64)> for Run {
     fn from((first, step, count): (i64, i64, u64)) -> Self {
-        Self { first, step: step.max(1), count }
+        Self {
+            first,
+            step: step.max(1),
+            count,
+        }
     }
 }
 
@@ -32,7 +36,8 @@ impl From<Run> for (i64, i64, u64) {
 impl Run {
     /// The position `nth` steps behind the first. In range: `nth` is at most the count that a gap between two positions made.
     fn nth(&self, nth: u64) -> i64 {
-        self.first.saturating_add(self.step.saturating_mul(nth.cast_signed()))
+        self.first
+            .saturating_add(self.step.saturating_mul(nth.cast_signed()))
     }
 
     /// How many steps behind the first a position is, if it is one of the run.
@@ -70,19 +75,31 @@ impl Missed {
 
     /// The position is no longer missing.
     pub fn remove(&mut self, position: i64) {
-        let found = self.0.iter().enumerate().find_map(|(at, run)| Some((at, run.rank(position)?)));
+        let found = self
+            .0
+            .iter()
+            .enumerate()
+            .find_map(|(at, run)| Some((at, run.rank(position)?)));
         let Some((at, rank)) = found else { return };
         let run = self.0[at];
         let before = Run { count: rank, ..run };
-        let behind = Run { first: run.nth(rank + 1), count: run.count - rank - 1, ..run };
-        self.0.splice(at..=at, [before, behind].into_iter().filter(|part| part.count > 0));
+        let behind = Run {
+            first: run.nth(rank + 1),
+            count: run.count - rank - 1,
+            ..run
+        };
+        self.0.splice(
+            at..=at,
+            [before, behind].into_iter().filter(|part| part.count > 0),
+        );
         self.forget_oldest();
     }
 
     /// Takes over what another copy of the key knows.
     pub fn merge(&mut self, other: &Self) {
         for run in &other.0 {
-            let is_known = self.contains(run.first) && self.contains(run.nth(run.count.saturating_sub(1)));
+            let is_known =
+                self.contains(run.first) && self.contains(run.nth(run.count.saturating_sub(1)));
             if !is_known {
                 self.0.push(*run);
             }
@@ -109,9 +126,15 @@ mod tests {
         for position in [10, 20, 30, 50] {
             missed.add(position, 10, 1);
         }
-        assert_eq!(missed.runs().collect::<Vec<_>>(), [(10, 10, 3), (50, 10, 1)]);
+        assert_eq!(
+            missed.runs().collect::<Vec<_>>(),
+            [(10, 10, 3), (50, 10, 1)]
+        );
         missed.remove(20);
-        assert_eq!(missed.runs().collect::<Vec<_>>(), [(10, 10, 1), (30, 10, 1), (50, 10, 1)]);
+        assert_eq!(
+            missed.runs().collect::<Vec<_>>(),
+            [(10, 10, 1), (30, 10, 1), (50, 10, 1)]
+        );
     }
 
     #[test]

@@ -50,7 +50,9 @@ pub enum BadRecord {
     )]
     Step(i64),
     /// Its tenant is too long, or has a NUL.
-    #[error("a tenant has at most {TENANT_BYTES_MAX} bytes and no NUL among them; this one has {0}")]
+    #[error(
+        "a tenant has at most {TENANT_BYTES_MAX} bytes and no NUL among them; this one has {0}"
+    )]
     Tenant(usize),
 }
 

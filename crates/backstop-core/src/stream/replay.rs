@@ -58,7 +58,10 @@ impl Replay {
     /// Takes in a line and answers with all that happens up to it and because of it.
     pub fn play(&mut self, line: Line) -> Result<Vec<Effect>, BadLine> {
         if line.at < self.now {
-            return Err(BadLine::OutOfOrder { at_ms: line.at.as_millis(), after_ms: self.now.as_millis() });
+            return Err(BadLine::OutOfOrder {
+                at_ms: line.at.as_millis(),
+                after_ms: self.now.as_millis(),
+            });
         }
         self.run_until(line.at);
         self.now = line.at;
@@ -97,7 +100,10 @@ impl Replay {
     }
 
     fn lane(&mut self, key: &StreamKey) -> &mut Lane {
-        let fresh = || Lane { window: Window::new(key.clone()), meanwhile: None };
+        let fresh = || Lane {
+            window: Window::new(key.clone()),
+            meanwhile: None,
+        };
         self.lanes.entry(key.clone()).or_insert_with(fresh)
     }
 
@@ -108,7 +114,9 @@ impl Replay {
             lane.window.catch_up(meanwhile);
         }
         let count = lane.window.forget(disabled);
-        self.tell(key, "forgotten", position, |effect| effect.count = Some(count));
+        self.tell(key, "forgotten", position, |effect| {
+            effect.count = Some(count)
+        });
     }
 
     fn store_up(&mut self) {
@@ -149,13 +157,18 @@ impl Replay {
         loop {
             let (is_down, now) = (self.is_down, self.now);
             let rules = if is_down { &self.at_once } else { &self.rules };
-            let Some(lane) = self.lanes.get_mut(key) else { return };
+            let Some(lane) = self.lanes.get_mut(key) else {
+                return;
+            };
             let window = lane.current(is_down);
             match window.next(rules, now) {
                 None => return,
                 Some(Step::Note(note)) => self.tell_note(key, note),
                 Some(Step::Call(call)) => {
-                    let left = self.fails.get_mut(&(key.clone(), call.position())).filter(|left| **left > 0);
+                    let left = self
+                        .fails
+                        .get_mut(&(key.clone(), call.position()))
+                        .filter(|left| **left > 0);
                     let Some(left) = left else {
                         let done = window.done(call, now);
                         self.tell_call(key, call, done.off_step);
@@ -163,9 +176,15 @@ impl Replay {
                     };
                     *left -= 1;
                     let position = call.position();
-                    let failure = Failure { wish: None, error: "the script says so", roll: Roll::LOWEST };
+                    let failure = Failure {
+                        wish: None,
+                        error: "the script says so",
+                        roll: Roll::LOWEST,
+                    };
                     match window.failed(call, rules, failure, now) {
-                        Failed::Retry { until, attempt } => self.tell_wait(key, position, until, attempt),
+                        Failed::Retry { until, attempt } => {
+                            self.tell_wait(key, position, until, attempt)
+                        }
                         Failed::ForGood { .. } => {
                             window.buried(call, rules);
                             self.tell(key, "dead", Some(position), |_| {});
@@ -188,14 +207,20 @@ impl Replay {
     fn tell_note(&mut self, key: &StreamKey, note: Note) {
         let (word, position) = match note {
             Note::Duplicate { position, off_step } => {
-                return self.tell(key, "duplicate", Some(position), |effect| effect.off_step = off_step);
+                return self.tell(key, "duplicate", Some(position), |effect| {
+                    effect.off_step = off_step
+                });
             }
             Note::Late { position } => ("late", position),
             Note::Held { position } => ("held", position),
             Note::Overflow { position } => ("overflow", position),
             Note::Timeout { position } => ("timeout", position),
             Note::Cleared { position } => ("cleared", position),
-            Note::Wait { position, until, attempt } => return self.tell_wait(key, position, until, attempt),
+            Note::Wait {
+                position,
+                until,
+                attempt,
+            } => return self.tell_wait(key, position, until, attempt),
             // It is counted; nothing happens to it.
             Note::Ignored { .. } => return,
         };
@@ -228,7 +253,10 @@ impl Replay {
                 counts.add(meanwhile.counts());
             }
         }
-        let watermarks = self.lanes.iter().filter_map(|(key, lane)| Some((key.clone(), lane.watermark()?)));
+        let watermarks = self
+            .lanes
+            .iter()
+            .filter_map(|(key, lane)| Some((key.clone(), lane.watermark()?)));
         Summary::new(&counts, watermarks.collect())
     }
 }

@@ -18,7 +18,11 @@ pub struct Rollout {
 impl Default for Rollout {
     /// On for everybody.
     fn default() -> Self {
-        Self { percent: 100.0, include: Vec::new(), exclude: Vec::new() }
+        Self {
+            percent: 100.0,
+            include: Vec::new(),
+            exclude: Vec::new(),
+        }
     }
 }
 
@@ -42,8 +46,14 @@ mod tests {
     use super::*;
 
     fn on(percent: f64) -> Vec<String> {
-        let rollout = Rollout { percent, ..Rollout::default() };
-        (0..1_000).map(|n| format!("tenant-{n}")).filter(|tenant| rollout.covers(tenant)).collect()
+        let rollout = Rollout {
+            percent,
+            ..Rollout::default()
+        };
+        (0..1_000)
+            .map(|n| format!("tenant-{n}"))
+            .filter(|tenant| rollout.covers(tenant))
+            .collect()
     }
 
     #[test]

@@ -88,18 +88,31 @@ impl Rules {
     pub fn check(&self) -> Result<(), BadRules> {
         let wrong = |problem: String| Err(BadRules(problem));
         if self.steps.is_empty() || self.steps.len() > WAITS_MAX {
-            return wrong(format!("steps has {} waits; give 1 to {WAITS_MAX}", self.steps.len()));
+            return wrong(format!(
+                "steps has {} waits; give 1 to {WAITS_MAX}",
+                self.steps.len()
+            ));
         }
-        if let Some(step) = self.steps.iter().find(|step| step.is_zero() || **step > DELAY_MAX) {
+        if let Some(step) = self
+            .steps
+            .iter()
+            .find(|step| step.is_zero() || **step > DELAY_MAX)
+        {
             return wrong(format!(
                 "steps has a wait of {step}; give more than nothing and at most {DELAY_MAX}"
             ));
         }
         if self.max_held == 0 || self.max_held > HELD_MAX {
-            return wrong(format!("max_held is {}; give 1 to {HELD_MAX}", self.max_held));
+            return wrong(format!(
+                "max_held is {}; give 1 to {HELD_MAX}",
+                self.max_held
+            ));
         }
         if self.max_misses > MISSES_MAX {
-            return wrong(format!("max_misses is {}; give 0 to {MISSES_MAX}", self.max_misses));
+            return wrong(format!(
+                "max_misses is {}; give 0 to {MISSES_MAX}",
+                self.max_misses
+            ));
         }
         if self.hold_for.is_zero() || self.hold_for > DELAY_MAX {
             return wrong(format!(
@@ -108,7 +121,10 @@ impl Rules {
             ));
         }
         if !(0.0..=100.0).contains(&self.rollout.percent) {
-            return wrong(format!("rollout.percent is {}; give 0 to 100", self.rollout.percent));
+            return wrong(format!(
+                "rollout.percent is {}; give 0 to 100",
+                self.rollout.percent
+            ));
         }
         Ok(())
     }
@@ -116,8 +132,16 @@ impl Rules {
     /// The same rules where nothing can be waited for: every record is handled at once, with misses.
     #[must_use]
     pub fn at_once(&self) -> Self {
-        let nobody = Rollout { percent: 0.0, include: Vec::new(), exclude: Vec::new() };
-        Self { rollout: nobody, drain: Drain::Immediate, ..self.clone() }
+        let nobody = Rollout {
+            percent: 0.0,
+            include: Vec::new(),
+            exclude: Vec::new(),
+        };
+        Self {
+            rollout: nobody,
+            drain: Drain::Immediate,
+            ..self.clone()
+        }
     }
 
     /// The wait number `attempt`, from 1 on.

@@ -89,7 +89,12 @@ pub struct Ahead {
 
 impl From<(i64, i64, i64, i64)> for Ahead {
     fn from((from, step, to, last_step): (i64, i64, i64, i64)) -> Self {
-        Self { from, step: step.max(1), to, last_step: last_step.max(1) }
+        Self {
+            from,
+            step: step.max(1),
+            to,
+            last_step: last_step.max(1),
+        }
     }
 }
 
@@ -159,19 +164,29 @@ impl Standing {
 
     /// That of a key whose records are to be ignored.
     pub fn disabled() -> Self {
-        Self { disabled: true, ..Self::default() }
+        Self {
+            disabled: true,
+            ..Self::default()
+        }
     }
 
     /// Takes in what was handled without the store; what overlaps becomes one.
     pub(super) fn go_ahead(&mut self, ahead: Ahead) {
-        let (touching, mut apart): (Vec<Ahead>, Vec<Ahead>) =
-            self.ahead.iter().partition(|other| other.from <= ahead.to && ahead.from <= other.to);
+        let (touching, mut apart): (Vec<Ahead>, Vec<Ahead>) = self
+            .ahead
+            .iter()
+            .partition(|other| other.from <= ahead.to && ahead.from <= other.to);
         let whole = touching.into_iter().fold(ahead, |one, other| {
             let (first, last) = (
                 if other.from < one.from { other } else { one },
                 if other.to > one.to { other } else { one },
             );
-            Ahead { from: first.from, step: first.step, to: last.to, last_step: last.last_step }
+            Ahead {
+                from: first.from,
+                step: first.step,
+                to: last.to,
+                last_step: last.last_step,
+            }
         });
         apart.push(whole);
         apart.sort_by_key(|ahead| ahead.from);
@@ -180,7 +195,9 @@ impl Standing {
 
     /// The failures of the call about this position.
     pub(super) fn failing_at(&self, position: i64) -> Option<&Failing> {
-        self.failing.as_ref().filter(|failing| failing.position == position)
+        self.failing
+            .as_ref()
+            .filter(|failing| failing.position == position)
     }
 
     pub(super) fn note_late(&mut self, position: i64, now: Time) {

@@ -13,7 +13,10 @@ use crate::time::Span;
 fn rules(change: impl FnOnce(&mut Rules)) -> Rules {
     let retry = r#"{"kind":"steps","delays":["1s","5s"],"max_attempts":3}"#;
     let retry: RetryPolicy = serde_json::from_str(retry).unwrap();
-    let mut rules = Rules { retry, ..Rules::default() };
+    let mut rules = Rules {
+        retry,
+        ..Rules::default()
+    };
     change(&mut rules);
     rules.check().unwrap();
     rules
@@ -42,14 +45,21 @@ fn play(rules: Rules, script: &[&str]) -> (Vec<Effect>, Summary) {
             }
             other => panic!("{other:?}"),
         };
-        effects.extend(replay.play(Line::parse(&json, Some(60_000)).unwrap()).unwrap());
+        effects.extend(
+            replay
+                .play(Line::parse(&json, Some(60_000)).unwrap())
+                .unwrap(),
+        );
     }
     let (rest, summary) = replay.finish();
     effects.extend(rest);
     (effects, summary)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the numbers of a script are small")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the numbers of a script are small"
+)]
 /// `10 held 2`: second, effect, minute; a range `10 miss_range 1-4`; a wait `10 wait 30#2` until when, and its number.
 fn told(effect: &Effect) -> String {
     let minutes = |position: i64| format!("{}", position as f64 / 60_000.0);
@@ -66,7 +76,11 @@ fn check(rules: Rules, script: &[&str], expected: &[&str]) -> Summary {
     let (effects, summary) = play(rules, script);
     let effects: Vec<String> = effects.iter().map(told).collect();
     assert_eq!(effects, expected, "{script:?}");
-    assert_eq!(summary.added - summary.removed, summary.held, "added less removed is held");
+    assert_eq!(
+        summary.added - summary.removed,
+        summary.held,
+        "added less removed is held"
+    );
     summary
 }
 
@@ -81,21 +95,36 @@ fn usual() -> Rules {
 #[test]
 fn the_first_record_is_the_baseline() {
     let summary = check(usual(), &["0 a 500"], &["0 handled 500"]);
-    assert_eq!((summary.misses, summary.added, watermark(&summary)), (0, 0, 30_000_000));
+    assert_eq!(
+        (summary.misses, summary.added, watermark(&summary)),
+        (0, 0, 30_000_000)
+    );
 }
 
 #[test]
 fn the_next_position_is_handled_at_once() {
-    let summary =
-        check(usual(), &["0 a 1", "60 a 2", "120 a 3"], &["0 handled 1", "60 handled 2", "120 handled 3"]);
-    assert_eq!((summary.handled, summary.added, summary.task_scheduled), (3, 0, 0));
+    let summary = check(
+        usual(),
+        &["0 a 1", "60 a 2", "120 a 3"],
+        &["0 handled 1", "60 handled 2", "120 handled 3"],
+    );
+    assert_eq!(
+        (summary.handled, summary.added, summary.task_scheduled),
+        (3, 0, 0)
+    );
 }
 
 #[test]
 fn at_or_below_the_watermark_is_a_duplicate() {
-    let summary =
-        check(usual(), &["0 a 2", "1 a 2", "2 a 1"], &["0 handled 2", "1 duplicate 2", "2 duplicate 1"]);
-    assert_eq!((summary.duplicates, summary.late, watermark(&summary)), (2, 0, 120_000));
+    let summary = check(
+        usual(),
+        &["0 a 2", "1 a 2", "2 a 1"],
+        &["0 handled 2", "1 duplicate 2", "2 duplicate 1"],
+    );
+    assert_eq!(
+        (summary.duplicates, summary.late, watermark(&summary)),
+        (2, 0, 120_000)
+    );
     assert_eq!(summary.off_step, 0, "both are on the grid");
 }
 
@@ -106,19 +135,44 @@ fn a_duplicate_off_the_grid_is_told_and_counted_apart() {
         effects.iter().map(told).collect::<Vec<_>>(),
         ["0 handled 1", "1 handled 3", "2 duplicate 2.5"]
     );
-    assert_eq!(effects[2].off_step, None, "of another step, so that nobody knows");
+    assert_eq!(
+        effects[2].off_step, None,
+        "of another step, so that nobody knows"
+    );
     assert_eq!(summary.off_step, 0);
 
     let step = r#""step_ms":300000"#;
-    let script = ["0 a 1", "1 a 3", "2 a 2", "3 a 3", "4 a -2"].map(|line| format!("{line} {step}"));
+    let script =
+        ["0 a 1", "1 a 3", "2 a 2", "3 a 3", "4 a -2"].map(|line| format!("{line} {step}"));
     let (effects, summary) = play(usual(), &script.each_ref().map(String::as_str));
     let off = |minute: i64, from: i64| {
-        Some(OffStep { position: minute * 60_000, step: 300_000, from: from * 60_000 })
+        Some(OffStep {
+            position: minute * 60_000,
+            step: 300_000,
+            from: from * 60_000,
+        })
     };
-    assert_eq!(effects[1].off_grid, off(3, 1), "handled: {}", told(&effects[1]));
-    assert_eq!(effects[2].off_step, off(2, 3), "a duplicate: {}", told(&effects[2]));
-    assert_eq!((effects[3].off_step, effects[4].off_step), (None, None), "on the grid");
-    assert_eq!((summary.handled, summary.duplicates, summary.off_step), (2, 3, 1));
+    assert_eq!(
+        effects[1].off_grid,
+        off(3, 1),
+        "handled: {}",
+        told(&effects[1])
+    );
+    assert_eq!(
+        effects[2].off_step,
+        off(2, 3),
+        "a duplicate: {}",
+        told(&effects[2])
+    );
+    assert_eq!(
+        (effects[3].off_step, effects[4].off_step),
+        (None, None),
+        "on the grid"
+    );
+    assert_eq!(
+        (summary.handled, summary.duplicates, summary.off_step),
+        (2, 3, 1)
+    );
     let json = serde_json::to_value(&effects[2]).unwrap();
     assert_eq!(json["off_step"]["from"], 180_000);
     assert_eq!(json["effect"], "duplicate");
@@ -137,8 +191,19 @@ fn a_gap_holds_and_its_record_releases_the_run_at_once() {
         "8 cleared 4",
     ];
     let summary = check(usual(), &["0 a 1", "5 a 3", "6 a 4", "8 a 2"], &expected);
-    assert_eq!((summary.added, summary.removed, summary.task_scheduled, summary.cleared), (3, 3, 1, 1));
-    assert_eq!((summary.misses, summary.rescheduling, summary.timeout), (0, 0, 0));
+    assert_eq!(
+        (
+            summary.added,
+            summary.removed,
+            summary.task_scheduled,
+            summary.cleared
+        ),
+        (3, 3, 1, 1)
+    );
+    assert_eq!(
+        (summary.misses, summary.rescheduling, summary.timeout),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -157,7 +222,15 @@ fn the_worked_example_of_the_document_drains_at_the_second_look() {
         "30 cleared 241",
     ];
     let summary = check(scheduled, &script, &expected);
-    assert_eq!((summary.misses, summary.cleared, summary.rescheduling, summary.added), (0, 1, 1, 2));
+    assert_eq!(
+        (
+            summary.misses,
+            summary.cleared,
+            summary.rescheduling,
+            summary.added
+        ),
+        (0, 1, 1, 2)
+    );
 }
 
 #[test]
@@ -176,7 +249,15 @@ fn after_the_last_wait_all_is_handled_with_misses() {
         "180 handled 4",
     ];
     let summary = check(usual(), &["0 a 1", "0 a 4"], &expected);
-    assert_eq!((summary.timeout, summary.cleared, summary.rescheduling, summary.misses), (1, 0, 4, 2));
+    assert_eq!(
+        (
+            summary.timeout,
+            summary.cleared,
+            summary.rescheduling,
+            summary.misses
+        ),
+        (1, 0, 4, 2)
+    );
 }
 
 #[test]
@@ -197,7 +278,11 @@ fn progress_starts_the_wait_anew() {
         "31 handled 6",
         "31 cleared 6",
     ];
-    check(usual(), &["0 a 1", "0 a 3", "1 a 6", "12 a 2", "30 a 4", "31 a 5"], &expected);
+    check(
+        usual(),
+        &["0 a 1", "0 a 3", "1 a 6", "12 a 2", "30 a 4", "31 a 5"],
+        &expected,
+    );
 }
 
 #[test]
@@ -218,7 +303,12 @@ fn a_full_hold_is_drained_at_once_and_its_wake_up_finds_nothing() {
     ];
     let summary = check(three, &["0 a 1", "0 a 3", "1 a 5", "2 a 6"], &expected);
     assert_eq!(
-        (summary.circuit_breaker, summary.cleared, summary.timeout, summary.rescheduling),
+        (
+            summary.circuit_breaker,
+            summary.cleared,
+            summary.timeout,
+            summary.rescheduling
+        ),
         (1, 0, 0, 0)
     );
 }
@@ -226,8 +316,18 @@ fn a_full_hold_is_drained_at_once_and_its_wake_up_finds_nothing() {
 #[test]
 fn the_record_that_fills_the_gap_comes_before_overflow() {
     let two = rules(|rules| rules.max_held = 2);
-    let expected = ["0 handled 1", "0 held 3", "0 wait 10#1", "1 handled 2", "1 handled 3", "1 cleared 3"];
-    assert_eq!(check(two, &["0 a 1", "0 a 3", "1 a 2"], &expected).circuit_breaker, 0);
+    let expected = [
+        "0 handled 1",
+        "0 held 3",
+        "0 wait 10#1",
+        "1 handled 2",
+        "1 handled 3",
+        "1 cleared 3",
+    ];
+    assert_eq!(
+        check(two, &["0 a 1", "0 a 3", "1 a 2"], &expected).circuit_breaker,
+        0
+    );
 }
 
 #[test]
@@ -247,12 +347,21 @@ fn at_most_so_many_misses_one_by_one_and_the_rest_as_a_range() {
         "10 miss 9",
         "10 handled 10",
     ];
-    assert_eq!(check(two, &["0 a 1", "0 a 7", "1 a 10"], &expected).misses, 7);
+    assert_eq!(
+        check(two, &["0 a 1", "0 a 7", "1 a 10"], &expected).misses,
+        7
+    );
     let none = rules(|rules| (rules.max_misses, rules.max_held) = (0, 1));
     check(
         none,
         &["0 a 1", "0 a 3"],
-        &["0 handled 1", "0 held 3", "0 overflow 3", "0 miss_range 2-2", "0 handled 3"],
+        &[
+            "0 handled 1",
+            "0 held 3",
+            "0 overflow 3",
+            "0 miss_range 2-2",
+            "0 handled 3",
+        ],
     );
 }
 
@@ -284,8 +393,15 @@ fn no_record_is_held_for_longer_than_hold_for() {
 fn a_late_record_is_dropped_and_is_no_duplicate() {
     let one = rules(|rules| rules.max_held = 1);
     let script = ["0 a 1", "0 a 3", "5 a 2", "6 a 3"];
-    let expected =
-        ["0 handled 1", "0 held 3", "0 overflow 3", "0 miss 2", "0 handled 3", "5 late 2", "6 duplicate 3"];
+    let expected = [
+        "0 handled 1",
+        "0 held 3",
+        "0 overflow 3",
+        "0 miss 2",
+        "0 handled 3",
+        "5 late 2",
+        "6 duplicate 3",
+    ];
     let summary = check(one, &script, &expected);
     assert_eq!((summary.late, summary.duplicates), (1, 1));
 }
@@ -304,33 +420,66 @@ fn a_late_record_amends_its_miss_once() {
         "6 duplicate 2",
     ];
     let summary = check(amend, &script, &expected);
-    assert_eq!((summary.late, summary.duplicates, summary.handled), (1, 1, 2));
+    assert_eq!(
+        (summary.late, summary.duplicates, summary.handled),
+        (1, 1, 2)
+    );
 }
 
 #[test]
 fn between_watermark_and_step_is_handled_and_the_grid_goes_on_from_it() {
-    check(usual(), &["0 a 1", "1 a 1.5", "2 a 2.5"], &["0 handled 1", "1 handled 1.5", "2 handled 2.5"]);
+    check(
+        usual(),
+        &["0 a 1", "1 a 1.5", "2 a 2.5"],
+        &["0 handled 1", "1 handled 1.5", "2 handled 2.5"],
+    );
 }
 
 #[test]
 fn off_the_grid_by_one_and_a_half_makes_no_miss_and_by_two_and_a_half_makes_one() {
     let one = || rules(|rules| rules.steps = vec![Span::secs(10)]);
-    let expected = ["0 handled 1", "0 held 2.5", "0 wait 10#1", "10 timeout 2.5", "10 handled 2.5"];
+    let expected = [
+        "0 handled 1",
+        "0 held 2.5",
+        "0 wait 10#1",
+        "10 timeout 2.5",
+        "10 handled 2.5",
+    ];
     check(one(), &["0 a 1", "0 a 2.5"], &expected);
-    let expected =
-        ["0 handled 1", "0 held 3.5", "0 wait 10#1", "10 timeout 3.5", "10 miss 2", "10 handled 3.5"];
+    let expected = [
+        "0 handled 1",
+        "0 held 3.5",
+        "0 wait 10#1",
+        "10 timeout 3.5",
+        "10 miss 2",
+        "10 handled 3.5",
+    ];
     check(one(), &["0 a 1", "0 a 3.5"], &expected);
 }
 
 #[test]
 fn a_gap_that_spans_a_change_of_step_makes_no_misses() {
     let one = || rules(|rules| rules.steps = vec![Span::secs(10)]);
-    let script = ["0 a 1", "0 a 11 \"step_ms\":300000", "20 a 16 \"step_ms\":300000"];
-    let expected =
-        ["0 handled 1", "0 held 11", "0 wait 10#1", "10 timeout 11", "10 handled 11", "20 handled 16"];
+    let script = [
+        "0 a 1",
+        "0 a 11 \"step_ms\":300000",
+        "20 a 16 \"step_ms\":300000",
+    ];
+    let expected = [
+        "0 handled 1",
+        "0 held 11",
+        "0 wait 10#1",
+        "10 timeout 11",
+        "10 handled 11",
+        "20 handled 16",
+    ];
     assert_eq!(check(one(), &script, &expected).misses, 0);
     // The change itself is in order if it is one new step away.
-    check(one(), &["0 a 1", "0 a 6 \"step_ms\":300000"], &["0 handled 1", "0 handled 6"]);
+    check(
+        one(),
+        &["0 a 1", "0 a 6 \"step_ms\":300000"],
+        &["0 handled 1", "0 handled 6"],
+    );
 }
 
 #[test]
@@ -367,10 +516,20 @@ fn keys_do_not_wait_for_each_other() {
 
 #[test]
 fn a_key_that_is_switched_off_is_handled_at_once_with_misses() {
-    let some =
-        rules(|rules| rules.rollout = Rollout { percent: 0.0, include: vec!["on".into()], exclude: vec![] });
-    let script =
-        ["0 a 1", "0 a 4", "0 b 1 \"tenant\":\"on\"", "0 b 3 \"tenant\":\"on\"", "1 b 2 \"tenant\":\"on\""];
+    let some = rules(|rules| {
+        rules.rollout = Rollout {
+            percent: 0.0,
+            include: vec!["on".into()],
+            exclude: vec![],
+        }
+    });
+    let script = [
+        "0 a 1",
+        "0 a 4",
+        "0 b 1 \"tenant\":\"on\"",
+        "0 b 3 \"tenant\":\"on\"",
+        "1 b 2 \"tenant\":\"on\"",
+    ];
     let expected = [
         "0 handled 1",
         "0 miss 2",
@@ -389,22 +548,53 @@ fn a_key_that_is_switched_off_is_handled_at_once_with_misses() {
 #[test]
 fn a_forgotten_key_begins_anew_and_what_it_held_is_counted() {
     let script = ["0 a 1", "0 a 3", "1 a forget", "2 a 9"];
-    let expected = ["0 handled 1", "0 held 3", "0 wait 10#1", "1 forgotten 1", "2 handled 9"];
+    let expected = [
+        "0 handled 1",
+        "0 held 3",
+        "0 wait 10#1",
+        "1 forgotten 1",
+        "2 handled 9",
+    ];
     let summary = check(usual(), &script, &expected);
     assert_eq!((summary.added, summary.removed, summary.cleared), (1, 1, 0));
 }
 
 #[test]
 fn a_disabled_key_ignores_its_records_until_it_is_enabled() {
-    let script = ["0 a 1", "0 a 3", "1 a disable", "2 a 2", "3 a enable", "4 a 8"];
-    let expected = ["0 handled 1", "0 held 3", "0 wait 10#1", "1 forgotten 1", "4 handled 8"];
+    let script = [
+        "0 a 1",
+        "0 a 3",
+        "1 a disable",
+        "2 a 2",
+        "3 a enable",
+        "4 a 8",
+    ];
+    let expected = [
+        "0 handled 1",
+        "0 held 3",
+        "0 wait 10#1",
+        "1 forgotten 1",
+        "4 handled 8",
+    ];
     let summary = check(usual(), &script, &expected);
-    assert_eq!((summary.handled, summary.held, watermark(&summary)), (2, 0, 480_000));
+    assert_eq!(
+        (summary.handled, summary.held, watermark(&summary)),
+        (2, 0, 480_000)
+    );
 }
 
 #[test]
 fn without_the_store_records_are_handled_at_once_with_misses_and_what_is_held_stays() {
-    let script = ["0 a 1", "0 a 6", "5 store_down", "6 a 3", "7 a 2", "8 store_up", "9 a 4", "10 a 5"];
+    let script = [
+        "0 a 1",
+        "0 a 6",
+        "5 store_down",
+        "6 a 3",
+        "7 a 2",
+        "8 store_up",
+        "9 a 4",
+        "10 a 5",
+    ];
     let expected = [
         "0 handled 1",
         "0 held 6",
@@ -423,7 +613,14 @@ fn without_the_store_records_are_handled_at_once_with_misses_and_what_is_held_st
 
 #[test]
 fn what_the_outage_overtook_does_not_block_the_key() {
-    let script = ["0 a 1", "0 a 3", "5 store_down", "6 a 4", "8 store_up", "9 a 5"];
+    let script = [
+        "0 a 1",
+        "0 a 3",
+        "5 store_down",
+        "6 a 4",
+        "8 store_up",
+        "9 a 5",
+    ];
     let expected = [
         "0 handled 1",
         "0 held 3",
@@ -461,9 +658,13 @@ fn a_blocked_key_gives_nothing_up() {
     let tight = rules(|rules| (rules.max_held, rules.hold_for) = (2, Span::secs(2)));
     let script = ["0 a 1", "0 a 2 \"fail\":2", "0.5 a 5", "0.6 a 6", "0.7 a 7"];
     let (effects, summary) = play(tight, &script);
-    let overflow = effects.iter().position(|effect| effect.effect == "overflow").unwrap();
-    let handled =
-        effects.iter().position(|effect| effect.position == Some(120_000) && effect.effect == "handled");
+    let overflow = effects
+        .iter()
+        .position(|effect| effect.effect == "overflow")
+        .unwrap();
+    let handled = effects
+        .iter()
+        .position(|effect| effect.position == Some(120_000) && effect.effect == "handled");
     assert!(handled.unwrap() < overflow, "{effects:?}");
     assert_eq!((summary.misses, summary.handled, summary.held), (2, 5, 0));
 }
@@ -487,7 +688,14 @@ fn a_record_that_fails_for_good_is_passed() {
 #[test]
 fn a_halted_key_holds_everything_until_somebody_acts() {
     let halt = rules(|rules| (rules.on_dead, rules.max_held) = (OnDead::Halt, 2));
-    let script = ["0 a 1", "0 a 2 \"fail\":9", "10 a 3", "11 a 5", "12 a 6", "9999 b 1"];
+    let script = [
+        "0 a 1",
+        "0 a 2 \"fail\":9",
+        "10 a 3",
+        "11 a 5",
+        "12 a 6",
+        "9999 b 1",
+    ];
     let expected = [
         "0 handled 1",
         "0 wait 1#1",
@@ -499,5 +707,8 @@ fn a_halted_key_holds_everything_until_somebody_acts() {
         "9999 handled 1",
     ];
     let summary = check(halt, &script, &expected);
-    assert_eq!((summary.held, watermark(&summary), summary.circuit_breaker), (4, 60_000, 0));
+    assert_eq!(
+        (summary.held, watermark(&summary), summary.circuit_breaker),
+        (4, 60_000, 0)
+    );
 }

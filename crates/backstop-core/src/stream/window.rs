@@ -77,7 +77,11 @@ impl Window {
         window.watermark = stored.watermark;
         window.standing = Standing::from_bytes(&stored.standing)?;
         window.held_some = window.standing.waiting > 0;
-        window.stored = stored.records.iter().map(|record| record.position).collect();
+        window.stored = stored
+            .records
+            .iter()
+            .map(|record| record.position)
+            .collect();
         window.beyond = stored.count.saturating_sub(stored.records.len() as u64);
         window.highest = stored.highest.filter(|_| window.beyond > 0);
         window.loaded_to = stored.records.last().map(|record| record.position);
@@ -111,8 +115,23 @@ impl Window {
     /// Records arrive together: their order among each other does not count.
     pub fn arrive(&mut self, records: impl IntoIterator<Item = Record>, at: Time) {
         let held = |record: Record| {
-            let Record { position, step, tenant, payload, .. } = record;
-            (position, Held { step, tenant, payload, at, waits: false })
+            let Record {
+                position,
+                step,
+                tenant,
+                payload,
+                ..
+            } = record;
+            (
+                position,
+                Held {
+                    step,
+                    tenant,
+                    payload,
+                    at,
+                    waits: false,
+                },
+            )
         };
         self.push_arrivals(records.into_iter().map(held).collect());
     }
@@ -120,22 +139,34 @@ impl Window {
     fn push_arrivals(&mut self, arrived: Vec<(i64, Held)>) {
         // Taken from the end: the lowest position first, and of two records for one position the one that came first.
         self.arrivals.splice(0..0, arrived.into_iter().rev());
-        self.arrivals.sort_by_key(|(position, _)| std::cmp::Reverse(*position));
+        self.arrivals
+            .sort_by_key(|(position, _)| std::cmp::Reverse(*position));
     }
 
     /// What has changed since this was asked last, for the store.
     pub fn change(&mut self) -> Change {
-        let waiting =
-            self.held.iter().filter(|(position, held)| held.waits && !self.stored.contains(position));
-        let hold: Vec<_> = waiting.map(|(position, held)| stored(*position, held)).collect();
+        let waiting = self
+            .held
+            .iter()
+            .filter(|(position, held)| held.waits && !self.stored.contains(position));
+        let hold: Vec<_> = waiting
+            .map(|(position, held)| stored(*position, held))
+            .collect();
         let is_here = |position: &i64| {
-            self.held.contains_key(position) || self.arrivals.iter().any(|(arrived, _)| arrived == position)
+            self.held.contains_key(position)
+                || self.arrivals.iter().any(|(arrived, _)| arrived == position)
         };
-        let drop: Vec<i64> = self.stored.iter().filter(|position| !is_here(position)).copied().collect();
+        let drop: Vec<i64> = self
+            .stored
+            .iter()
+            .filter(|position| !is_here(position))
+            .copied()
+            .collect();
         for position in &drop {
             self.stored.remove(position);
         }
-        self.stored.extend(hold.iter().map(|record| record.position));
+        self.stored
+            .extend(hold.iter().map(|record| record.position));
         Change {
             watermark: self.watermark,
             standing: self.standing.to_bytes(),
@@ -197,7 +228,11 @@ impl Window {
         let waiting = self.standing.waiting;
         let mut counts = self.counts;
         counts[Count::Removed] += waiting;
-        *self = Self { counts, stored: std::mem::take(&mut self.stored), ..Self::new(self.key.clone()) };
+        *self = Self {
+            counts,
+            stored: std::mem::take(&mut self.stored),
+            ..Self::new(self.key.clone())
+        };
         self.standing.disabled = disabled;
         waiting
     }
@@ -207,18 +242,41 @@ impl Window {
     }
 
     fn highest(&self) -> Option<i64> {
-        self.highest.max(self.held.last_key_value().map(|(position, _)| *position))
+        self.highest
+            .max(self.held.last_key_value().map(|(position, _)| *position))
     }
 }
 
 /// A record of the store as one that has only just arrived.
 fn arrived(record: StoredRecord) -> (i64, Held) {
-    let StoredRecord { position, step, tenant, at, payload, .. } = record;
-    (position, Held { step, tenant, payload, at, waits: false })
+    let StoredRecord {
+        position,
+        step,
+        tenant,
+        at,
+        payload,
+        ..
+    } = record;
+    (
+        position,
+        Held {
+            step,
+            tenant,
+            payload,
+            at,
+            waits: false,
+        },
+    )
 }
 
 fn stored(position: i64, held: &Held) -> StoredRecord {
-    let Held { step, tenant, payload, at, .. } = held;
+    let Held {
+        step,
+        tenant,
+        payload,
+        at,
+        ..
+    } = held;
     StoredRecord {
         position,
         step: *step,

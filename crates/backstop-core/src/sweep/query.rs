@@ -50,7 +50,10 @@ const READING: [&str; 4] = ["SELECT", "WITH", "VALUES", "TABLE"];
 impl BoundQuery {
     /// The query as the database takes it.
     pub fn new(query: &str, dialect: Dialect) -> Result<Self, BadQuery> {
-        let mut bound = Self { sql: String::with_capacity(query.len()), cutoffs: 0 };
+        let mut bound = Self {
+            sql: String::with_capacity(query.len()),
+            cutoffs: 0,
+        };
         let (mut rest, mut has_ended) = (query, false);
         while let Some(piece) = Piece::first(rest, dialect) {
             let (text, behind) = rest.split_at(piece.len);
@@ -63,7 +66,11 @@ impl BoundQuery {
             }
             rest = behind;
         }
-        if bound.cutoffs == 0 { Err(BadQuery::NoCutoff) } else { Ok(bound) }
+        if bound.cutoffs == 0 {
+            Err(BadQuery::NoCutoff)
+        } else {
+            Ok(bound)
+        }
     }
 
     /// Refuses one that begins like no SELECT. What else would write is found out by the database.
@@ -96,7 +103,11 @@ impl BoundQuery {
     pub fn as_json_rows(&self, max: usize) -> String {
         let mut sql = String::with_capacity(self.sql.len() + 64);
         // On a line of its own: the query may end in a comment.
-        let _ = write!(sql, "SELECT row_to_json(q)::text FROM (\n{}\n) AS q LIMIT {max}", self.sql);
+        let _ = write!(
+            sql,
+            "SELECT row_to_json(q)::text FROM (\n{}\n) AS q LIMIT {max}",
+            self.sql
+        );
         sql
     }
 }
@@ -123,10 +134,16 @@ impl Piece {
     fn first(text: &str, dialect: Dialect) -> Option<Self> {
         let first = text.chars().next()?;
         if let Some(len) = comment(text, dialect) {
-            return Some(Self { kind: PieceKind::Blank, len });
+            return Some(Self {
+                kind: PieceKind::Blank,
+                len,
+            });
         }
         if let Some(len) = quoted(text, dialect) {
-            return Some(Self { kind: PieceKind::Text, len });
+            return Some(Self {
+                kind: PieceKind::Text,
+                len,
+            });
         }
         let (kind, len) = match first {
             ';' => (PieceKind::End, 1),
@@ -142,7 +159,8 @@ impl Piece {
 }
 
 fn is_cutoff(text: &str) -> bool {
-    text.strip_prefix(CUTOFF).is_some_and(|behind| !behind.starts_with(is_word))
+    text.strip_prefix(CUTOFF)
+        .is_some_and(|behind| !behind.starts_with(is_word))
 }
 
 fn is_word(char: char) -> bool {
@@ -153,20 +171,26 @@ fn is_word(char: char) -> bool {
 fn word(text: &str, dialect: Dialect) -> usize {
     let len = text.find(|char| !is_word(char)).unwrap_or(text.len());
     let escapes = dialect == Dialect::Postgres && text[..len].eq_ignore_ascii_case("e");
-    if escapes && text[len..].starts_with('\'') { len + string(&text[len..], '\'', true) } else { len }
+    if escapes && text[len..].starts_with('\'') {
+        len + string(&text[len..], '\'', true)
+    } else {
+        len
+    }
 }
 
 fn comment(text: &str, dialect: Dialect) -> Option<usize> {
     let line = || text.find('\n').unwrap_or(text.len());
     if let Some(behind) = text.strip_prefix("--") {
         // MySQL takes `5--1` for a sum.
-        let is_one = dialect != Dialect::Mysql || behind.chars().next().is_none_or(char::is_whitespace);
+        let is_one =
+            dialect != Dialect::Mysql || behind.chars().next().is_none_or(char::is_whitespace);
         return is_one.then(line);
     }
     if dialect == Dialect::Mysql && text.starts_with('#') {
         return Some(line());
     }
-    text.starts_with("/*").then(|| block_comment(text, dialect == Dialect::Postgres))
+    text.starts_with("/*")
+        .then(|| block_comment(text, dialect == Dialect::Postgres))
 }
 
 /// Up to the end of a comment; PostgreSQL's may hold others.
@@ -214,7 +238,13 @@ fn string(text: &str, quote: char, escapes: bool) -> usize {
 fn dollars(text: &str) -> Option<usize> {
     let tag = text[1..].find('$').map(|at| &text[..at + 2])?;
     let name = &tag[1..tag.len() - 1];
-    let is_tag = name.chars().all(|char| char.is_alphanumeric() || char == '_')
+    let is_tag = name
+        .chars()
+        .all(|char| char.is_alphanumeric() || char == '_')
         && !name.starts_with(|char: char| char.is_ascii_digit());
-    is_tag.then(|| text[tag.len()..].find(tag).map_or(text.len(), |at| at + 2 * tag.len()))
+    is_tag.then(|| {
+        text[tag.len()..]
+            .find(tag)
+            .map_or(text.len(), |at| at + 2 * tag.len())
+    })
 }

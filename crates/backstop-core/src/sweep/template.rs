@@ -169,7 +169,10 @@ fn column(chars: &mut Peekable<Chars<'_>>, text: &str) -> Result<String, BadTemp
 }
 
 fn value<'r>(row: &'r Row, column: &str) -> Result<&'r Value, UnknownColumn> {
-    let unknown = || UnknownColumn { column: column.to_owned(), columns: row.columns().to_vec() };
+    let unknown = || UnknownColumn {
+        column: column.to_owned(),
+        columns: row.columns().to_vec(),
+    };
     row.get(column).ok_or_else(unknown)
 }
 
@@ -202,9 +205,13 @@ impl Shape {
     pub fn parse(json: &Value) -> Result<Self, BadTemplate> {
         Ok(match json {
             Value::String(text) => Self::Text(Template::parse(text)?),
-            Value::Array(values) => Self::List(values.iter().map(Self::parse).collect::<Result<_, _>>()?),
+            Value::Array(values) => {
+                Self::List(values.iter().map(Self::parse).collect::<Result<_, _>>()?)
+            }
             Value::Object(fields) => {
-                let fields = fields.iter().map(|(name, value)| Ok((name.clone(), Self::parse(value)?)));
+                let fields = fields
+                    .iter()
+                    .map(|(name, value)| Ok((name.clone(), Self::parse(value)?)));
                 Self::Object(fields.collect::<Result<_, BadTemplate>>()?)
             }
             other => Self::Fixed(other.clone()),
@@ -217,9 +224,14 @@ impl Shape {
             Self::Row => row.object(),
             Self::Fixed(value) => value.clone(),
             Self::Text(template) => template.value(row)?,
-            Self::List(shapes) => shapes.iter().map(|shape| shape.fill(row)).collect::<Result<_, _>>()?,
+            Self::List(shapes) => shapes
+                .iter()
+                .map(|shape| shape.fill(row))
+                .collect::<Result<_, _>>()?,
             Self::Object(fields) => {
-                let filled = fields.iter().map(|(name, shape)| Ok((name.clone(), shape.fill(row)?)));
+                let filled = fields
+                    .iter()
+                    .map(|(name, shape)| Ok((name.clone(), shape.fill(row)?)));
                 Value::Object(filled.collect::<Result<Map<_, _>, UnknownColumn>>()?)
             }
         })

@@ -9,7 +9,13 @@ fn key(text: &str) -> UniqueKey {
 }
 
 fn held(state: Option<State>) -> Known {
-    Known { holder: Some(KeyHolder { job: JobId::named("holder"), state }), ..Known::default() }
+    Known {
+        holder: Some(KeyHolder {
+            job: JobId::named("holder"),
+            state,
+        }),
+        ..Known::default()
+    }
 }
 
 fn check(known: Known, expected: Fate) {
@@ -18,16 +24,41 @@ fn check(known: Known, expected: Fate) {
 
 #[test]
 fn a_row_whose_job_is_queued_running_or_waiting_is_alive() {
-    for state in [State::Scheduled, State::Ready, State::Running, State::Retrying] {
+    for state in [
+        State::Scheduled,
+        State::Ready,
+        State::Running,
+        State::Retrying,
+    ] {
         check(held(Some(state)), Fate::Alive);
-        check(Known { is_dead: true, recovered: 9, ..held(Some(state)) }, Fate::Alive);
+        check(
+            Known {
+                is_dead: true,
+                recovered: 9,
+                ..held(Some(state))
+            },
+            Fate::Alive,
+        );
     }
 }
 
 #[test]
 fn a_row_whose_job_is_dead_is_not_recovered() {
-    check(Known { is_dead: true, ..Known::default() }, Fate::Dead);
-    check(Known { is_dead: true, recovered: 9, ..Known::default() }, Fate::Dead);
+    check(
+        Known {
+            is_dead: true,
+            ..Known::default()
+        },
+        Fate::Dead,
+    );
+    check(
+        Known {
+            is_dead: true,
+            recovered: 9,
+            ..Known::default()
+        },
+        Fate::Dead,
+    );
     check(held(Some(State::Dead)), Fate::Dead);
 }
 
@@ -41,37 +72,84 @@ fn a_key_that_outlasts_its_job_keeps_its_row_from_being_done_twice() {
 #[test]
 fn a_lost_row_is_recovered_until_that_is_in_vain() {
     for recovered in 0..3 {
-        check(Known { recovered, ..Known::default() }, Fate::Recover);
+        check(
+            Known {
+                recovered,
+                ..Known::default()
+            },
+            Fate::Recover,
+        );
     }
-    check(Known { recovered: 3, ..Known::default() }, Fate::GiveUp);
+    check(
+        Known {
+            recovered: 3,
+            ..Known::default()
+        },
+        Fate::GiveUp,
+    );
 }
 
 #[test]
 fn rows_with_one_key_get_one_job() {
     let (a, b) = (key("a"), key("b"));
     let alive = held(Some(State::Ready));
-    let judged = judge([(&a, Known::default()), (&a, Known::default()), (&b, alive), (&b, alive)], 3);
-    assert_eq!(judged, [Fate::Recover, Fate::Repeated, Fate::Alive, Fate::Alive]);
+    let judged = judge(
+        [
+            (&a, Known::default()),
+            (&a, Known::default()),
+            (&b, alive),
+            (&b, alive),
+        ],
+        3,
+    );
+    assert_eq!(
+        judged,
+        [Fate::Recover, Fate::Repeated, Fate::Alive, Fate::Alive]
+    );
 }
 
 fn row() -> Row {
-    let columns: Vec<String> = ["id", "name", "amount", "gone", "Big"].map(str::to_owned).to_vec();
+    let columns: Vec<String> = ["id", "name", "amount", "gone", "Big"]
+        .map(str::to_owned)
+        .to_vec();
     let big = decimal("123456789012345678901234567890");
-    Row::new(columns.into(), vec![json!(7), json!("O'Brien {id}"), json!(1.5), Value::Null, big])
+    Row::new(
+        columns.into(),
+        vec![
+            json!(7),
+            json!("O'Brien {id}"),
+            json!(1.5),
+            Value::Null,
+            big,
+        ],
+    )
 }
 
 fn fill(json: &Value) -> Value {
-    Shape::parse(json).expect("a shape").fill(&row()).expect("its columns are there")
+    Shape::parse(json)
+        .expect("a shape")
+        .fill(&row())
+        .expect("its columns are there")
 }
 
 #[test]
 fn a_column_alone_keeps_its_type_and_between_text_it_is_text() {
     let payload = json!({"id": "{id}", "text": "no. {id}", "half": ["{amount}", "{ gone }"], "fixed": [true, 2], "in": {"n": "{name}"}});
     let filled = json!({"id": 7, "text": "no. 7", "half": [1.5, null], "fixed": [true, 2], "in": {"n": "O'Brien {id}"}});
-    assert_eq!(fill(&payload), filled, "and what a value says is never a template");
-    assert_eq!(fill(&json!("{big}")), json!("123456789012345678901234567890"));
+    assert_eq!(
+        fill(&payload),
+        filled,
+        "and what a value says is never a template"
+    );
+    assert_eq!(
+        fill(&json!("{big}")),
+        json!("123456789012345678901234567890")
+    );
     assert_eq!(fill(&json!("{gone}-{id}")), json!("-7"));
-    assert_eq!(Shape::Row.fill(&row()).expect("the row")["name"], "O'Brien {id}");
+    assert_eq!(
+        Shape::Row.fill(&row()).expect("the row")["name"],
+        "O'Brien {id}"
+    );
 }
 
 #[test]
@@ -92,10 +170,19 @@ fn braces_are_written_twice() {
 #[test]
 fn an_unknown_column_is_named_with_those_there_are() {
     let template = Template::parse("k:{nonsense}").expect("a template");
-    let refused = template.check(row().columns()).expect_err("no such column").to_string();
-    let expected = "there is no column `nonsense` in the query; it has `id`, `name`, `amount`, `gone`, `Big`";
+    let refused = template
+        .check(row().columns())
+        .expect_err("no such column")
+        .to_string();
+    let expected =
+        "there is no column `nonsense` in the query; it has `id`, `name`, `amount`, `gone`, `Big`";
     assert_eq!(refused, expected);
-    assert!(Shape::parse(&json!({"a": ["{x}"]})).expect("a shape").check(row().columns()).is_err());
+    assert!(
+        Shape::parse(&json!({"a": ["{x}"]}))
+            .expect("a shape")
+            .check(row().columns())
+            .is_err()
+    );
     assert!(Shape::Row.check(row().columns()).is_ok());
 }
 
@@ -104,14 +191,17 @@ fn a_key_is_never_made_of_null() {
     let template = Template::parse("k:{gone}").expect("a template");
     assert_eq!(template.fill(&row()), Err(BadRow::Null("gone".to_owned())));
     assert_eq!(
-        Template::parse("{id}:{name}").expect("a template").fill(&row()),
+        Template::parse("{id}:{name}")
+            .expect("a template")
+            .fill(&row()),
         Ok("7:O'Brien {id}".to_owned())
     );
 }
 
 #[test]
 fn a_key_tells_whether_it_came_of_a_template() {
-    let fits = |template: &str, text: &str| Template::parse(template).expect("a template").fits(text);
+    let fits =
+        |template: &str, text: &str| Template::parse(template).expect("a template").fits(text);
     for (template, text, expected) in [
         ("content_change:{id}", "content_change:7", true),
         ("content_change:{id}", "content_changes:7", false),
@@ -166,10 +256,24 @@ fn bind(query: &str, dialect: Dialect) -> String {
 #[test]
 fn the_cutoff_becomes_a_parameter_of_its_database() {
     let query = "SELECT id FROM t WHERE a <= :cutoff AND b<:cutoff;\n";
-    assert_eq!(bind(query, Dialect::Sqlite), "SELECT id FROM t WHERE a <= ?1 AND b<?1\n");
-    assert_eq!(bind(query, Dialect::Postgres), "SELECT id FROM t WHERE a <= $1 AND b<$1\n");
-    assert_eq!(bind(query, Dialect::Mysql), "SELECT id FROM t WHERE a <= ? AND b<?\n");
-    assert_eq!(BoundQuery::new(query, Dialect::Mysql).expect("a query").cutoffs, 2);
+    assert_eq!(
+        bind(query, Dialect::Sqlite),
+        "SELECT id FROM t WHERE a <= ?1 AND b<?1\n"
+    );
+    assert_eq!(
+        bind(query, Dialect::Postgres),
+        "SELECT id FROM t WHERE a <= $1 AND b<$1\n"
+    );
+    assert_eq!(
+        bind(query, Dialect::Mysql),
+        "SELECT id FROM t WHERE a <= ? AND b<?\n"
+    );
+    assert_eq!(
+        BoundQuery::new(query, Dialect::Mysql)
+            .expect("a query")
+            .cutoffs,
+        2
+    );
 }
 
 #[test]
@@ -186,7 +290,11 @@ fn strings_names_and_comments_are_left_alone() {
     ] {
         for dialect in all {
             let marker = BoundQuery::new(":cutoff", dialect).expect("a query").sql;
-            assert_eq!(bind(&format!("{text} :cutoff"), dialect), format!("{text} {marker}"), "{dialect:?}");
+            assert_eq!(
+                bind(&format!("{text} :cutoff"), dialect),
+                format!("{text} {marker}"),
+                "{dialect:?}"
+            );
         }
     }
     for (text, dialect) in [
@@ -202,9 +310,15 @@ fn strings_names_and_comments_are_left_alone() {
         ("/* /* :cutoff */ :cutoff */", Dialect::Postgres),
     ] {
         let marker = BoundQuery::new(":cutoff", dialect).expect("a query").sql;
-        assert_eq!(bind(&format!("{text} :cutoff"), dialect), format!("{text} {marker}"));
+        assert_eq!(
+            bind(&format!("{text} :cutoff"), dialect),
+            format!("{text} {marker}")
+        );
     }
-    assert_eq!(bind("a[1:2] ':' :cutoff", Dialect::Postgres), "a[1:2] ':' $1");
+    assert_eq!(
+        bind("a[1:2] ':' :cutoff", Dialect::Postgres),
+        "a[1:2] ':' $1"
+    );
     assert_eq!(bind("5--1 :cutoff", Dialect::Mysql), "5--1 ?");
     assert_eq!(bind("'a\\' :cutoff", Dialect::Postgres), "'a\\' $1");
 }
@@ -212,9 +326,18 @@ fn strings_names_and_comments_are_left_alone() {
 #[test]
 fn a_query_is_one_statement_with_a_cutoff() {
     for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
-        assert_eq!(BoundQuery::new("SELECT 1", dialect), Err(BadQuery::NoCutoff));
-        assert_eq!(BoundQuery::new("SELECT ':cutoff'", dialect), Err(BadQuery::NoCutoff));
-        assert_eq!(BoundQuery::new("SELECT :cutoff; DROP TABLE t", dialect), Err(BadQuery::Several));
+        assert_eq!(
+            BoundQuery::new("SELECT 1", dialect),
+            Err(BadQuery::NoCutoff)
+        );
+        assert_eq!(
+            BoundQuery::new("SELECT ':cutoff'", dialect),
+            Err(BadQuery::NoCutoff)
+        );
+        assert_eq!(
+            BoundQuery::new("SELECT :cutoff; DROP TABLE t", dialect),
+            Err(BadQuery::Several)
+        );
         assert!(BoundQuery::new("SELECT :cutoff ; -- the end\n ;", dialect).is_ok());
     }
     let wrapped = BoundQuery::new("SELECT :cutoff -- the end", Dialect::Postgres).expect("a query");
@@ -244,11 +367,22 @@ proptest! {
 const BEGAN: Time = Time::from_millis(1_000_000_000);
 
 fn turn(ended: bool) -> Turn {
-    Turn { began: BEGAN, until: BEGAN.after(Span::minutes(10)), runner: "one".to_owned(), ended }
+    Turn {
+        began: BEGAN,
+        until: BEGAN.after(Span::minutes(10)),
+        runner: "one".to_owned(),
+        ended,
+    }
 }
 
 fn check_turn(standing: Option<&Turn>, after: Span, may: bool) {
-    let begun = Turn::begin(standing, "two", Span::minutes(30), Span::minutes(10), BEGAN.after(after));
+    let begun = Turn::begin(
+        standing,
+        "two",
+        Span::minutes(30),
+        Span::minutes(10),
+        BEGAN.after(after),
+    );
     assert_eq!(begun.is_ok(), may, "{standing:?} {after}");
 }
 
@@ -263,14 +397,21 @@ fn one_run_a_period_whoever_runs_it() {
 fn a_runner_that_died_is_followed_when_its_time_is_over() {
     check_turn(Some(&turn(false)), Span::minutes(9), false);
     check_turn(Some(&turn(false)), Span::minutes(10), true);
-    let taken = Turn::begin(Some(&turn(false)), "two", Span::ZERO, Span::ZERO, BEGAN).expect_err("it runs");
-    assert_eq!((taken.runner.as_str(), taken.again), ("one", BEGAN.after(Span::minutes(10))));
+    let taken =
+        Turn::begin(Some(&turn(false)), "two", Span::ZERO, Span::ZERO, BEGAN).expect_err("it runs");
+    assert_eq!(
+        (taken.runner.as_str(), taken.again),
+        ("one", BEGAN.after(Span::minutes(10)))
+    );
 }
 
 #[test]
 fn a_clock_that_was_set_back_stops_no_sweep() {
     let before = |minutes| BEGAN.before(Span::minutes(minutes));
-    assert_eq!(Turn::next(Some(&turn(true)), Span::minutes(30), before(2)), before(2));
+    assert_eq!(
+        Turn::next(Some(&turn(true)), Span::minutes(30), before(2)),
+        before(2)
+    );
     assert!(
         Turn::next(Some(&turn(false)), Span::minutes(30), before(1)) > before(1),
         "clocks differ a little"
@@ -298,8 +439,18 @@ fn a_query_that_begins_like_no_select_is_refused() {
             assert_eq!(BoundQuery::check_reads(query, dialect), Ok(()), "{query}");
         }
     }
-    for query in ["", "DELETE FROM a", "-- SELECT\nUPDATE a SET b = 1", "'SELECT'", "SELECTED", "; SELECT 1"]
-    {
-        assert_eq!(BoundQuery::check_reads(query, Dialect::Postgres), Err(BadQuery::NotASelect), "{query}");
+    for query in [
+        "",
+        "DELETE FROM a",
+        "-- SELECT\nUPDATE a SET b = 1",
+        "'SELECT'",
+        "SELECTED",
+        "; SELECT 1",
+    ] {
+        assert_eq!(
+            BoundQuery::check_reads(query, Dialect::Postgres),
+            Err(BadQuery::NotASelect),
+            "{query}"
+        );
     }
 }

@@ -56,10 +56,17 @@ impl Turn {
     ) -> Result<Self, TurnTaken> {
         let again = Self::next(standing, every, now);
         match standing {
-            Some(turn) if again > now => {
-                Err(TurnTaken { runner: turn.runner.clone(), began: turn.began, again })
-            }
-            _ => Ok(Self { began: now, until: now.after(lasting), runner: runner.to_owned(), ended: false }),
+            Some(turn) if again > now => Err(TurnTaken {
+                runner: turn.runner.clone(),
+                began: turn.began,
+                again,
+            }),
+            _ => Ok(Self {
+                began: now,
+                until: now.after(lasting),
+                runner: runner.to_owned(),
+                ended: false,
+            }),
         }
     }
 }

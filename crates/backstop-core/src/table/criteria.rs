@@ -52,7 +52,10 @@ impl Rules {
         let inserted_from = now.before(self.max_age);
         let due = match &self.strategy {
             Strategy::ByAge(_) => DueRows::ByAge(self.windows(last_pass, now, inserted_from)),
-            Strategy::ByFailures { waits, max_failures } => {
+            Strategy::ByFailures {
+                waits,
+                max_failures,
+            } => {
                 let last = waits.len();
                 let group = |(before, wait): (usize, &Span)| Group {
                     failures: u32::try_from(before + 1).unwrap_or(u32::MAX),
@@ -61,7 +64,10 @@ impl Rules {
                 };
                 let groups = waits.iter().enumerate().map(group);
                 let is_tried = |group: &Group| max_failures.is_none_or(|max| group.failures < max);
-                DueRows::ByFailures { groups: groups.filter(is_tried).collect(), max_failures: *max_failures }
+                DueRows::ByFailures {
+                    groups: groups.filter(is_tried).collect(),
+                    max_failures: *max_failures,
+                }
             }
         };
         Criteria { inserted_from, due }
@@ -89,7 +95,9 @@ impl Criteria {
     /// The same for rows that were inserted no later than one of these times, and no earlier than the other. By failures nothing changes.
     #[must_use]
     pub fn between(mut self, newest: Option<Time>, oldest: Option<Time>) -> Self {
-        let DueRows::ByAge(windows) = &mut self.due else { return self };
+        let DueRows::ByAge(windows) = &mut self.due else {
+            return self;
+        };
         for window in windows.iter_mut() {
             let before = newest.map(|newest| newest.after(Span::micros(1)));
             window.before = window.before.into_iter().chain(before).min();
@@ -103,7 +111,10 @@ impl Criteria {
     pub fn admit(&self, row: OpenRow) -> bool {
         let is_due = match &self.due {
             DueRows::ByAge(windows) => windows.iter().any(|window| window.admits(row.inserted)),
-            DueRows::ByFailures { groups, max_failures } => {
+            DueRows::ByFailures {
+                groups,
+                max_failures,
+            } => {
                 let is_tried = max_failures.is_none_or(|max| row.failures < max);
                 let is_fresh = row.failures == 0 || row.last_failure.is_none();
                 is_tried && (is_fresh || groups.iter().any(|group| group.admits(row)))
@@ -121,7 +132,14 @@ impl Window {
 
 impl Group {
     fn admits(&self, row: OpenRow) -> bool {
-        let is_in = if self.or_more { row.failures >= self.failures } else { row.failures == self.failures };
-        is_in && row.last_failure.is_none_or(|last| last <= self.last_failure_until)
+        let is_in = if self.or_more {
+            row.failures >= self.failures
+        } else {
+            row.failures == self.failures
+        };
+        is_in
+            && row
+                .last_failure
+                .is_none_or(|last| last <= self.last_failure_until)
     }
 }

@@ -89,9 +89,19 @@ const TO_THE_SECOND: usize = 19;
 
 impl TextForm {
     /// `2026-03-01 12:00:00`.
-    pub const PLAIN: Self = Self { separator: ' ', digits: 0, zone: Zone::Unsaid, is_uniform: true };
+    pub const PLAIN: Self = Self {
+        separator: ' ',
+        digits: 0,
+        zone: Zone::Unsaid,
+        is_uniform: true,
+    };
     /// `2026-03-01T12:00:00Z`.
-    pub const RFC3339: Self = Self { separator: 'T', digits: 0, zone: Zone::Letter, is_uniform: true };
+    pub const RFC3339: Self = Self {
+        separator: 'T',
+        digits: 0,
+        zone: Zone::Letter,
+        is_uniform: true,
+    };
 
     /// The time as this form has it; a part of a second that it has no digits for is cut off.
     pub fn write(&self, time: Time) -> String {
@@ -122,9 +132,17 @@ impl TextForm {
 
     fn with_digits(self, time: Time, digits: u8) -> String {
         let all = canonical(time);
-        let end = if digits == 0 { TO_THE_SECOND } else { TO_THE_SECOND + 1 + usize::from(digits.min(6)) };
+        let end = if digits == 0 {
+            TO_THE_SECOND
+        } else {
+            TO_THE_SECOND + 1 + usize::from(digits.min(6))
+        };
         let cut: String = all.chars().take(end).collect();
-        if self.separator == ' ' { cut } else { cut.replacen(' ', &self.separator.to_string(), 1) }
+        if self.separator == ' ' {
+            cut
+        } else {
+            cut.replacen(' ', &self.separator.to_string(), 1)
+        }
     }
 }
 
@@ -171,9 +189,13 @@ impl Form {
     /// The time as a column of this form holds it; cut off, not rounded, where it is finer.
     pub fn write(&self, time: Time) -> Written {
         match self {
-            Self::Native { digits } => {
-                Written::Text(TextForm { digits: *digits, ..TextForm::PLAIN }.write(time))
-            }
+            Self::Native { digits } => Written::Text(
+                TextForm {
+                    digits: *digits,
+                    ..TextForm::PLAIN
+                }
+                .write(time),
+            ),
             Self::Text(form) => Written::Text(form.write(time)),
             Self::Seconds | Self::Millis | Self::Micros => Written::Number(self.floor(time)),
         }
@@ -181,7 +203,8 @@ impl Form {
 
     /// The time of a number in this form; `None` if it is not a form of numbers.
     pub fn read_number(&self, number: i64) -> Option<Time> {
-        self.unit().map(|unit| Time::from_micros(number.saturating_mul(unit)))
+        self.unit()
+            .map(|unit| Time::from_micros(number.saturating_mul(unit)))
     }
 
     /// The largest number of this form that is not after a time.
@@ -193,7 +216,11 @@ impl Form {
     pub fn ceil(&self, time: Time) -> i64 {
         let unit = self.unit().unwrap_or(1);
         let floor = self.floor(time);
-        if floor.saturating_mul(unit) == time.as_micros() { floor } else { floor + 1 }
+        if floor.saturating_mul(unit) == time.as_micros() {
+            floor
+        } else {
+            floor + 1
+        }
     }
 
     /// How many microseconds one of its numbers is.
@@ -210,7 +237,10 @@ impl Form {
     pub fn word(&self) -> String {
         match self {
             Self::Native { .. } => "native".to_owned(),
-            Self::Text(form) => format!("text such as {}", form.write(Time::from_millis(1_772_366_400_000))),
+            Self::Text(form) => format!(
+                "text such as {}",
+                form.write(Time::from_millis(1_772_366_400_000))
+            ),
             Self::Seconds => "seconds since 1970".to_owned(),
             Self::Millis => "milliseconds since 1970".to_owned(),
             Self::Micros => "microseconds since 1970".to_owned(),
@@ -232,20 +262,41 @@ pub fn canonical(time: Time) -> String {
 
 /// The time that a text says, and in which form; without a zone it is in UTC. `None` for what the head of this file does not describe.
 pub fn read_text(text: &str) -> Option<(Time, TextForm)> {
-    let day = text.get(..DAY.len()).filter(|day| is_like(day, DAY) && !day.starts_with("0000"))?;
+    let day = text
+        .get(..DAY.len())
+        .filter(|day| is_like(day, DAY) && !day.starts_with("0000"))?;
     let Some(rest) = text.get(DAY.len()..).filter(|rest| !rest.is_empty()) else {
         let midnight = format!("{day}T00:00:00Z").parse().ok()?;
-        return Some((midnight, TextForm { is_uniform: false, ..TextForm::PLAIN }));
+        return Some((
+            midnight,
+            TextForm {
+                is_uniform: false,
+                ..TextForm::PLAIN
+            },
+        ));
     };
-    let separator = rest.chars().next().filter(|first| matches!(first, ' ' | 'T'))?;
-    let clock = rest.get(1..=CLOCK.len()).filter(|clock| is_like(clock, CLOCK))?;
+    let separator = rest
+        .chars()
+        .next()
+        .filter(|first| matches!(first, ' ' | 'T'))?;
+    let clock = rest
+        .get(1..=CLOCK.len())
+        .filter(|clock| is_like(clock, CLOCK))?;
     let (digits, part_micros, end) = read_part(rest.get(1 + CLOCK.len()..)?)?;
     let (zone, offset_micros) = read_zone(end)?;
     // An offset of nothing in other words is in UTC, and sorts apart all the same.
     let is_uniform = matches!(end, "" | "Z" | "+00:00");
     let second: Time = format!("{day}T{clock}Z").parse().ok()?;
     let time = Time::from_micros(second.as_micros() + part_micros - offset_micros);
-    Some((time, TextForm { separator, digits, zone, is_uniform }))
+    Some((
+        time,
+        TextForm {
+            separator,
+            digits,
+            zone,
+            is_uniform,
+        },
+    ))
 }
 
 /// What a day looks like: a 9 is for a digit, a 5 for one up to 5.
@@ -268,7 +319,9 @@ fn is_like(text: &str, pattern: &str) -> bool {
 
 /// The part of a second that a text begins with: its digits, its microseconds, and what stands behind it.
 fn read_part(text: &str) -> Option<(u8, i64, &str)> {
-    let Some(part) = text.strip_prefix('.') else { return Some((0, 0, text)) };
+    let Some(part) = text.strip_prefix('.') else {
+        return Some((0, 0, text));
+    };
     let end = part.trim_start_matches(|char: char| char.is_ascii_digit());
     let digits = &part[..part.len() - end.len()];
     if digits.is_empty() || digits.len() > PART_DIGITS_MAX {
@@ -291,8 +344,13 @@ fn read_zone(text: &str) -> Option<(Zone, i64)> {
     if !is_like(away, "99") && !is_like(away, "99:59") {
         return None;
     }
-    let hours: i64 = away[..2].parse().ok().filter(|hours| *hours <= ZONE_HOURS_MAX)?;
-    let minutes: i64 = away.get(3..).map_or(Some(0), |minutes| minutes.parse().ok())?;
+    let hours: i64 = away[..2]
+        .parse()
+        .ok()
+        .filter(|hours| *hours <= ZONE_HOURS_MAX)?;
+    let minutes: i64 = away
+        .get(3..)
+        .map_or(Some(0), |minutes| minutes.parse().ok())?;
     Some((Zone::Offset, sign * (hours * 60 + minutes) * 60_000_000))
 }
 
@@ -326,11 +384,23 @@ mod tests {
         assert_eq!(time, at("2026-03-01T12:00:00Z"));
         assert!(!form.is_uniform);
         let mixed = Form::of_texts(["2026-03-01 12:00:00", "2026-03-01T12:00:00Z"]);
-        assert!(matches!(mixed, Some(Form::Text(TextForm { is_uniform: false, separator: ' ', .. }))));
-        let sorts =
-            |texts: [&str; 2]| matches!(Form::of_texts(texts), Some(Form::Text(form)) if form.is_uniform);
-        assert!(sorts(["2026-03-01 12:00:00", "2026-03-01 12:00:00.5"]), "what is shorter comes first");
-        assert!(!sorts(["2026-03-01T12:00:00Z", "2026-03-01T12:00:00.5Z"]), "a Z comes behind a point");
+        assert!(matches!(
+            mixed,
+            Some(Form::Text(TextForm {
+                is_uniform: false,
+                separator: ' ',
+                ..
+            }))
+        ));
+        let sorts = |texts: [&str; 2]| matches!(Form::of_texts(texts), Some(Form::Text(form)) if form.is_uniform);
+        assert!(
+            sorts(["2026-03-01 12:00:00", "2026-03-01 12:00:00.5"]),
+            "what is shorter comes first"
+        );
+        assert!(
+            !sorts(["2026-03-01T12:00:00Z", "2026-03-01T12:00:00.5Z"]),
+            "a Z comes behind a point"
+        );
     }
 
     #[test]
@@ -369,7 +439,10 @@ mod tests {
         for (text, time) in [
             ("2026-03-01", "2026-03-01T00:00:00Z"),
             ("2024-02-29", "2024-02-29T00:00:00Z"),
-            ("2026-03-01 12:00:00.123456789", "2026-03-01T12:00:00.123456Z"),
+            (
+                "2026-03-01 12:00:00.123456789",
+                "2026-03-01T12:00:00.123456Z",
+            ),
             ("1969-12-31 23:59:59.9999999", "1969-12-31T23:59:59.999999Z"),
             ("2026-03-01T12:00:00.5-03:30", "2026-03-01T15:30:00.5Z"),
             ("2026-03-01 12:00:00+02", "2026-03-01T10:00:00Z"),
@@ -377,7 +450,11 @@ mod tests {
         ] {
             let (read, form) = read_text(text).expect(text);
             assert_eq!(read, at(time), "{text}");
-            assert_eq!(form.is_uniform, text.ends_with("9999999") || text.ends_with("456789"), "{text}");
+            assert_eq!(
+                form.is_uniform,
+                text.ends_with("9999999") || text.ends_with("456789"),
+                "{text}"
+            );
         }
     }
 
@@ -389,23 +466,44 @@ mod tests {
         assert_eq!(Form::of_numbers([now]), Some(Form::Micros));
         assert_eq!(Form::of_numbers([]), None);
         let [seconds, millis] = [now / 1_000_000, now / 1_000];
-        assert_eq!(Form::of_numbers([seconds, i64::MAX, seconds]), Some(Form::Seconds), "one is for ever");
-        assert_eq!(Form::of_numbers([millis, 1, millis, seconds, millis]), Some(Form::Millis));
+        assert_eq!(
+            Form::of_numbers([seconds, i64::MAX, seconds]),
+            Some(Form::Seconds),
+            "one is for ever"
+        );
+        assert_eq!(
+            Form::of_numbers([millis, 1, millis, seconds, millis]),
+            Some(Form::Millis)
+        );
     }
 
     #[test]
     fn bounds_between_two_numbers_are_the_next_ones() {
         let half = Time::from_millis(1_500);
-        assert_eq!((Form::Seconds.floor(half), Form::Seconds.ceil(half)), (1, 2));
+        assert_eq!(
+            (Form::Seconds.floor(half), Form::Seconds.ceil(half)),
+            (1, 2)
+        );
         let whole = Time::from_millis(2_000);
-        assert_eq!((Form::Seconds.floor(whole), Form::Seconds.ceil(whole)), (2, 2));
+        assert_eq!(
+            (Form::Seconds.floor(whole), Form::Seconds.ceil(whole)),
+            (2, 2)
+        );
         assert_eq!(Form::Seconds.floor(Time::from_millis(-500)), -1);
     }
 
     #[test]
     fn canonical_text_sorts_as_time_does_and_knows_no_end() {
-        let times =
-            [i64::MIN, -1, 0, 999_999, 1_000_000, 1_772_366_400_000_001, i64::MAX].map(Time::from_micros);
+        let times = [
+            i64::MIN,
+            -1,
+            0,
+            999_999,
+            1_000_000,
+            1_772_366_400_000_001,
+            i64::MAX,
+        ]
+        .map(Time::from_micros);
         let texts = times.map(canonical);
         assert!(texts.windows(2).all(|pair| pair[0] <= pair[1]), "{texts:?}");
         assert!(texts.iter().all(|text| text.len() == 26), "{texts:?}");

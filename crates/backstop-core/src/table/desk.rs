@@ -17,8 +17,8 @@
 
 use super::round::{Aside, Cursor, Round, Stretch};
 use crate::limits::{
-    TABLE_CLAIMED_BYTES_MAX, TABLE_ERROR_CHARS_MAX, TABLE_LEASE, TABLE_SKEW_MAX, TABLE_SURVEY_EVERY,
-    TABLE_WALK_EVERY,
+    TABLE_CLAIMED_BYTES_MAX, TABLE_ERROR_CHARS_MAX, TABLE_LEASE, TABLE_SKEW_MAX,
+    TABLE_SURVEY_EVERY, TABLE_WALK_EVERY,
 };
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
@@ -124,12 +124,16 @@ impl Walk {
     /// Where it goes on: where it was, or at the beginning if the last walk is long over. A clock that was set back waits for nothing.
     #[must_use]
     pub fn onward(&self, clock: Time) -> Self {
-        let is_recent =
-            self.began.is_some_and(|began| began <= clock && clock.since(began) < TABLE_WALK_EVERY);
+        let is_recent = self
+            .began
+            .is_some_and(|began| began <= clock && clock.since(began) < TABLE_WALK_EVERY);
         if is_recent || (self.began.is_some() && !self.is_through) {
             self.clone()
         } else {
-            Self { began: Some(clock), ..Self::default() }
+            Self {
+                began: Some(clock),
+                ..Self::default()
+            }
         }
     }
 }
@@ -179,7 +183,10 @@ pub struct Held {
 
 impl From<(String, i64)> for Held {
     fn from((key, since_ms): (String, i64)) -> Self {
-        Self { key, since: Time::from_millis(since_ms) }
+        Self {
+            key,
+            since: Time::from_millis(since_ms),
+        }
     }
 }
 
@@ -219,7 +226,9 @@ impl Desk {
     }
 
     fn orphan(&mut self, is_over: impl Fn(&Claim) -> bool) {
-        let (over, live) = std::mem::take(&mut self.claims).into_iter().partition(is_over);
+        let (over, live) = std::mem::take(&mut self.claims)
+            .into_iter()
+            .partition(is_over);
         self.claims = live;
         let rows = Vec::into_iter(over).flat_map(|claim: Claim| claim.rows);
         self.orphans.extend(rows.map(|held| held.key));
@@ -228,7 +237,9 @@ impl Desk {
     /// Takes the turn of this period; whether nobody had it yet. A turn far ahead was taken before the clock was set back.
     pub fn take_slot(&mut self, every: Span, clock: Time) -> bool {
         let slot = super::last_tick(every, clock);
-        let is_free = self.slot.is_none_or(|taken| taken < slot || taken > slot.after(every));
+        let is_free = self
+            .slot
+            .is_none_or(|taken| taken < slot || taken > slot.after(every));
         if is_free {
             self.slot = Some(slot);
         }
@@ -253,7 +264,9 @@ impl Desk {
 
     /// Whether a runner has rows, and a lease that has not ended.
     pub fn is_live(&self, number: i64, clock: Time) -> bool {
-        self.claims.iter().any(|claim| claim.number == number && claim.until >= clock)
+        self.claims
+            .iter()
+            .any(|claim| claim.number == number && claim.until >= clock)
     }
 
     /// How many rows are in somebody's hands.
@@ -331,14 +344,23 @@ impl Desk {
                 claim.until = until;
             }
             None => {
-                self.claims.push(Claim { runner: runner.to_owned(), number, until, rows: rows.collect() });
+                self.claims.push(Claim {
+                    runner: runner.to_owned(),
+                    number,
+                    until,
+                    rows: rows.collect(),
+                });
             }
         }
     }
 
     /// Takes rows away from a runner that has written what became of them.
     pub fn end(&mut self, number: i64, keys: &[String]) {
-        for claim in self.claims.iter_mut().filter(|claim| claim.number == number) {
+        for claim in self
+            .claims
+            .iter_mut()
+            .filter(|claim| claim.number == number)
+        {
             claim.rows.retain(|held| !keys.contains(&held.key));
         }
         self.claims.retain(|claim| !claim.rows.is_empty());
@@ -346,7 +368,10 @@ impl Desk {
 
     /// Lengthens the lease of a runner; whether it still had one. Once it has not, its rows may be somebody else's.
     pub fn renew(&mut self, number: i64, until: Time, clock: Time) -> bool {
-        let own = self.claims.iter_mut().find(|claim| claim.number == number && claim.until >= clock);
+        let own = self
+            .claims
+            .iter_mut()
+            .find(|claim| claim.number == number && claim.until >= clock);
         own.is_some_and(|claim| {
             claim.until = crate::lease::extended(claim.until, until, clock);
             true
@@ -354,14 +379,23 @@ impl Desk {
     }
 
     fn bytes(&self) -> usize {
-        let claimed = self.claims.iter().flat_map(|claim| &claim.rows).map(|held| &held.key);
-        claimed.chain(&self.orphans).chain(&self.locked).map(|key| written(key)).sum()
+        let claimed = self
+            .claims
+            .iter()
+            .flat_map(|claim| &claim.rows)
+            .map(|held| &held.key);
+        claimed
+            .chain(&self.orphans)
+            .chain(&self.locked)
+            .map(|key| written(key))
+            .sum()
     }
 
     /// Takes the turn to look marks through; whether nobody did lately.
     pub fn take_pruning(&mut self, clock: Time) -> bool {
-        let is_free =
-            self.pruned.is_none_or(|pruned| pruned > clock || clock.since(pruned) >= TABLE_WALK_EVERY);
+        let is_free = self
+            .pruned
+            .is_none_or(|pruned| pruned > clock || clock.since(pruned) >= TABLE_WALK_EVERY);
         if is_free {
             self.pruned = Some(clock);
         }
@@ -393,7 +427,11 @@ impl Claim {
 pub(super) fn written(key: &str) -> usize {
     const BESIDE: usize = 24;
     key.len()
-        + key.chars().filter(|char| matches!(char, '"' | '\\') || char.is_control()).count() * 5
+        + key
+            .chars()
+            .filter(|char| matches!(char, '"' | '\\') || char.is_control())
+            .count()
+            * 5
         + BESIDE
 }
 
@@ -448,7 +486,10 @@ mod tests {
             desk.claim("alive", 2, (at(back), at(back + 15)), &keys(&["y"]));
             assert!(desk.has_lease_ahead(at(0)));
             desk.expire(at(0));
-            assert!(desk.orphans.is_empty() && !desk.has_lease_ahead(at(0)), "nobody knows who lives");
+            assert!(
+                desk.orphans.is_empty() && !desk.has_lease_ahead(at(0)),
+                "nobody knows who lives"
+            );
             assert!(desk.renew(2, at(20), at(5)));
             desk.expire(at(16));
             assert_eq!(desk.orphans, keys(&["x"]));
@@ -479,25 +520,69 @@ mod tests {
         assert!(desk.take_slot(every, at(0)));
         assert!(!desk.take_slot(every, at(59)));
         assert!(desk.take_slot(every, at(60)));
-        assert!(!desk.take_slot(every, at(59)), "a clock a little behind takes none twice");
-        assert!(desk.take_slot(every, at(-3_600)), "one that was set back waits for no hour");
+        assert!(
+            !desk.take_slot(every, at(59)),
+            "a clock a little behind takes none twice"
+        );
+        assert!(
+            desk.take_slot(every, at(-3_600)),
+            "one that was set back waits for no hour"
+        );
     }
 
     #[test]
     fn a_walk_over_expired_rows_begins_anew_after_a_while_and_is_moved_on_by_one_runner_only() {
-        let cursor = |name: &str| Some(Cursor { inserted: "2026".to_owned(), key: name.to_owned() });
+        let cursor = |name: &str| {
+            Some(Cursor {
+                inserted: "2026".to_owned(),
+                key: name.to_owned(),
+            })
+        };
         let mut desk = Desk::default();
         let begun = desk.walk.onward(at(0));
         assert_eq!((begun.began, &begun.cursor), (Some(at(0)), &None));
-        assert!(desk.walk_on(&Walk::default(), Walk { cursor: cursor("x"), ..begun.clone() }));
-        assert!(!desk.walk_on(&Walk::default(), Walk { cursor: cursor("a"), ..begun.clone() }), "too slow");
+        assert!(desk.walk_on(
+            &Walk::default(),
+            Walk {
+                cursor: cursor("x"),
+                ..begun.clone()
+            }
+        ));
+        assert!(
+            !desk.walk_on(
+                &Walk::default(),
+                Walk {
+                    cursor: cursor("a"),
+                    ..begun.clone()
+                }
+            ),
+            "too slow"
+        );
         let later = at(0).after(TABLE_WALK_EVERY);
-        assert_eq!(desk.walk.onward(later).cursor, cursor("x"), "what is under way is gone through with");
+        assert_eq!(
+            desk.walk.onward(later).cursor,
+            cursor("x"),
+            "what is under way is gone through with"
+        );
         let there = desk.walk.clone();
-        assert!(desk.walk_on(&there, Walk { is_through: true, ..there.clone() }));
-        assert_eq!(desk.walk.onward(at(60)).cursor, cursor("x"), "what expires next lies behind it");
+        assert!(desk.walk_on(
+            &there,
+            Walk {
+                is_through: true,
+                ..there.clone()
+            }
+        ));
+        assert_eq!(
+            desk.walk.onward(at(60)).cursor,
+            cursor("x"),
+            "what expires next lies behind it"
+        );
         assert_eq!(desk.walk.onward(later).cursor, None);
-        assert_eq!(desk.walk.onward(at(-9)).cursor, None, "a clock that was set back waits for no hour");
+        assert_eq!(
+            desk.walk.onward(at(-9)).cursor,
+            None,
+            "a clock that was set back waits for no hour"
+        );
     }
 
     #[test]
@@ -505,7 +590,8 @@ mod tests {
         let mut desk = Desk::default();
         desk.claim("a", 1, (at(0), at(15)), &keys(&["x"]));
         desk.claim("a", 1, (at(5), at(20)), &keys(&["y"]));
-        let kept: Desk = serde_json::from_slice(&serde_json::to_vec(&desk).expect("JSON")).expect("a desk");
+        let kept: Desk =
+            serde_json::from_slice(&serde_json::to_vec(&desk).expect("JSON")).expect("a desk");
         let since: Vec<Time> = kept.claims[0].rows.iter().map(|held| held.since).collect();
         assert_eq!(since, [at(0), at(5)]);
     }
@@ -522,7 +608,10 @@ mod tests {
         assert!(bytes < crate::limits::CELL_BYTES_MAX, "{bytes}");
         desk.expire(at(60));
         let adopted = desk.claim("b", 2, (at(0), at(75)), &many[..count]);
-        assert!(adopted.iter().all(Result::is_ok), "orphans have their place already");
+        assert!(
+            adopted.iter().all(Result::is_ok),
+            "orphans have their place already"
+        );
     }
 
     proptest! {

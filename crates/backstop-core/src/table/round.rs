@@ -102,7 +102,9 @@ pub enum Passed {
 impl Rules {
     /// Whether any band has ticked in (since, now].
     pub fn has_ticked(&self, since: Time, now: Time) -> bool {
-        self.bands().iter().any(|band| super::has_ticked(*band, Some(since), now))
+        self.bands()
+            .iter()
+            .any(|band| super::has_ticked(*band, Some(since), now))
     }
 }
 
@@ -123,7 +125,11 @@ impl Desk {
     /// begun before that was set back.
     pub fn leg(&mut self, rules: &Rules, at: Time, clock: Time) -> Leg {
         let mut round = match self.round.take() {
-            None => Round { at, cursor: None, passed: Vec::new() },
+            None => Round {
+                at,
+                cursor: None,
+                passed: Vec::new(),
+            },
             Some(round) if round.at > clock.max(at) => Round { at, ..round },
             Some(round) if round.at < at && rules.has_ticked(round.at, at) => round.caught_up(at),
             Some(round) => round,
@@ -135,7 +141,10 @@ impl Desk {
         }
         let next = self.stretches.first();
         let leg = Leg {
-            since: next.map(|stretch| stretch.at).or(self.last_pass).map(|since| since.min(round.at)),
+            since: next
+                .map(|stretch| stretch.at)
+                .or(self.last_pass)
+                .map(|since| since.min(round.at)),
             at: round.at,
             cursor: round.cursor.clone(),
             until: next.map(|stretch| stretch.until.clone()),
@@ -155,7 +164,11 @@ impl Desk {
     pub fn begin_anew(&mut self) {
         self.stretches.clear();
         if let Some(round) = &mut self.round {
-            *round = Round { at: round.at, cursor: None, passed: Vec::new() };
+            *round = Round {
+                at: round.at,
+                cursor: None,
+                passed: Vec::new(),
+            };
         }
     }
 
@@ -163,7 +176,10 @@ impl Desk {
     pub fn is_on(&self, leg: &Leg) -> bool {
         let until = self.stretches.first().map(|stretch| &stretch.until);
         until == leg.until.as_ref()
-            && self.round.as_ref().is_some_and(|round| round.at == leg.at && round.cursor == leg.cursor)
+            && self
+                .round
+                .as_ref()
+                .is_some_and(|round| round.at == leg.at && round.cursor == leg.cursor)
     }
 
     /// Moves the round on within a leg; whether it still was at its beginning.
@@ -180,11 +196,17 @@ impl Desk {
         if !self.is_on(leg) {
             return Passed::Overtaken;
         }
-        let Some(mut round) = self.round.take() else { return Passed::Overtaken };
+        let Some(mut round) = self.round.take() else {
+            return Passed::Overtaken;
+        };
         if self.stretches.is_empty() {
             self.last_pass = Some(round.at);
             self.stretches = round.passed;
-            let first = self.stretches.iter().map(|stretch| stretch.at).fold(round.at, Time::min);
+            let first = self
+                .stretches
+                .iter()
+                .map(|stretch| stretch.at)
+                .fold(round.at, Time::min);
             self.aside.retain(|row| row.at > first);
             return Passed::Round;
         }
@@ -195,8 +217,10 @@ impl Desk {
 
     /// Notes rows that are tried out of their turn as of a time. Of more than can be noted those stay that were tried last.
     pub fn set_aside(&mut self, keys: Vec<String>, at: Time) {
-        self.aside.retain(|old| old.at <= at && !keys.contains(&old.key));
-        self.aside.extend(keys.into_iter().map(|key| Aside { key, at }));
+        self.aside
+            .retain(|old| old.at <= at && !keys.contains(&old.key));
+        self.aside
+            .extend(keys.into_iter().map(|key| Aside { key, at }));
         self.aside.sort_by_key(|row| std::cmp::Reverse(row.at));
         let mut bytes = 0;
         let fits = |row: &&Aside| {
@@ -216,7 +240,11 @@ impl Desk {
                 continue;
             }
             bytes += written(&key);
-            if bytes <= TABLE_LOCKED_BYTES_MAX { self.locked.push(key) } else { left_out += 1 }
+            if bytes <= TABLE_LOCKED_BYTES_MAX {
+                self.locked.push(key)
+            } else {
+                left_out += 1
+            }
         }
         left_out
     }
@@ -228,7 +256,10 @@ impl Desk {
 
     /// As of when a row was tried out of its turn; what lies ahead of the clock was before that was set back, and does not count.
     pub fn tried_aside(&self, key: &str, clock: Time) -> Option<Time> {
-        self.aside.iter().find(|row| row.key == key && row.at <= clock).map(|row| row.at)
+        self.aside
+            .iter()
+            .find(|row| row.key == key && row.at <= clock)
+            .map(|row| row.at)
     }
 }
 
@@ -239,14 +270,18 @@ const ASIDE: usize = 32;
 /// Takes neighbours for one, two by two, until they can be remembered.
 fn coarsen(stretches: &mut Vec<Stretch>) {
     let bytes = |stretches: &[Stretch]| -> usize {
-        let sizes =
-            stretches.iter().map(|Stretch { until, .. }| written(&until.inserted) + written(&until.key));
+        let sizes = stretches
+            .iter()
+            .map(|Stretch { until, .. }| written(&until.inserted) + written(&until.key));
         sizes.map(|size| size + STRETCH).sum()
     };
     while stretches.len() > 1 && bytes(stretches) > TABLE_STRETCHES_BYTES_MAX {
         let one = |two: &[Stretch]| {
             let at = two.iter().map(|stretch| stretch.at).max()?;
-            Some(Stretch { until: two.last()?.until.clone(), at })
+            Some(Stretch {
+                until: two.last()?.until.clone(),
+                at,
+            })
         };
         *stretches = stretches.chunks(2).filter_map(one).collect();
     }

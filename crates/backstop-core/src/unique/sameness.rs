@@ -36,7 +36,10 @@ impl Sameness {
         if text == "payload" {
             return Ok(Self::Payload);
         }
-        let fields: Vec<String> = text.split(',').map(|field| field.trim().to_owned()).collect();
+        let fields: Vec<String> = text
+            .split(',')
+            .map(|field| field.trim().to_owned())
+            .collect();
         match fields.iter().find(|field| !field.starts_with('/')) {
             Some(field) => Err(Incomparable::NotAPointer(field.clone())),
             None => Ok(Self::Fields(fields)),
@@ -80,7 +83,9 @@ fn at<'a>(json: &'a [u8], pointer: &str) -> Option<&'a str> {
     for step in pointer.strip_prefix('/')?.split('/') {
         let step = step.replace("~1", "/").replace("~0", "~");
         value = match value.get().as_bytes().first()? {
-            b'{' => serde_json::from_str::<HashMap<String, &RawValue>>(value.get()).ok()?.remove(&step)?,
+            b'{' => serde_json::from_str::<HashMap<String, &RawValue>>(value.get())
+                .ok()?
+                .remove(&step)?,
             b'[' => {
                 let items: Vec<&RawValue> = serde_json::from_str(value.get()).ok()?;
                 items.get(step.parse::<usize>().ok()?).copied()?
@@ -97,7 +102,9 @@ mod tests {
 
     fn key(by: &str, kind: &str, payload: &str) -> Result<String, Incomparable> {
         let payload = Payload::json(payload.to_owned()).expect("JSON");
-        Ok(Sameness::parse(by)?.key(&Kind::new(kind).expect("a kind"), &payload)?.to_string())
+        Ok(Sameness::parse(by)?
+            .key(&Kind::new(kind).expect("a kind"), &payload)?
+            .to_string())
     }
 
     #[test]
@@ -116,10 +123,22 @@ mod tests {
     #[test]
     fn chosen_fields_are_the_only_ones_that_count() {
         let one = key("/user,/at/0", "a", r#"{"user":7,"at":["x"],"else":1}"#).unwrap();
-        assert_eq!(key("/user,/at/0", "a", r#"{"at":["x","y"],"user":7}"#).unwrap(), one);
-        assert_ne!(key("/user,/at/0", "a", r#"{"at":["z"],"user":7}"#).unwrap(), one);
-        assert_ne!(key("/user,/at/0", "a", r#"{"at":["x"],"user":"7"}"#).unwrap(), one);
-        assert_ne!(key("/at/0,/user", "a", r#"{"user":7,"at":["x"]}"#).unwrap(), one);
+        assert_eq!(
+            key("/user,/at/0", "a", r#"{"at":["x","y"],"user":7}"#).unwrap(),
+            one
+        );
+        assert_ne!(
+            key("/user,/at/0", "a", r#"{"at":["z"],"user":7}"#).unwrap(),
+            one
+        );
+        assert_ne!(
+            key("/user,/at/0", "a", r#"{"at":["x"],"user":"7"}"#).unwrap(),
+            one
+        );
+        assert_ne!(
+            key("/at/0,/user", "a", r#"{"user":7,"at":["x"]}"#).unwrap(),
+            one
+        );
         assert!(key("/a~1b/m~0n", "a", r#"{"a/b":{"m~n":null}}"#).is_ok());
     }
 
@@ -132,6 +151,9 @@ mod tests {
                 "{payload}"
             );
         }
-        assert_eq!(key("user", "a", "{}"), Err(Incomparable::NotAPointer("user".to_owned())));
+        assert_eq!(
+            key("user", "a", "{}"),
+            Err(Incomparable::NotAPointer("user".to_owned()))
+        );
     }
 }

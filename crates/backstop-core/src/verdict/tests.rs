@@ -11,7 +11,11 @@ const NOW: Time = Time::from_millis(1_000_000);
 fn run(attempts_before: u32) -> Leased {
     let queue = QueueName::new("q").expect("a name");
     Leased {
-        lease: Lease { queue, job: JobId::named("j"), number: LeaseNumber::draw(1) },
+        lease: Lease {
+            queue,
+            job: JobId::named("j"),
+            number: LeaseNumber::draw(1),
+        },
         kind: Kind::default(),
         payload: Payload::default(),
         priority: Priority::Normal,
@@ -29,14 +33,30 @@ fn worker() -> WorkerName {
 }
 
 fn judged(run: &Leased, ending: Ending) -> Outcome {
-    let retry =
-        RetryPolicy::from_json(br#"{"kind":"constant","every":"10s","max_attempts":3,"max_age":"1h"}"#)
-            .expect("a policy");
-    judge(run, ending, &worker(), Rules { retry: &retry, keep: Keep::Listed }, NOW, Roll::LOWEST)
+    let retry = RetryPolicy::from_json(
+        br#"{"kind":"constant","every":"10s","max_attempts":3,"max_age":"1h"}"#,
+    )
+    .expect("a policy");
+    judge(
+        run,
+        ending,
+        &worker(),
+        Rules {
+            retry: &retry,
+            keep: Keep::Listed,
+        },
+        NOW,
+        Roll::LOWEST,
+    )
 }
 
 fn failed(advice: Advice) -> Ending {
-    Ending::Failed { cause: Cause::Failed, error: ErrorReport::message("boom"), advice, progressed: false }
+    Ending::Failed {
+        cause: Cause::Failed,
+        error: ErrorReport::message("boom"),
+        advice,
+        progressed: false,
+    }
 }
 
 fn described(outcome: &Outcome) -> String {
@@ -70,8 +90,16 @@ fn a_failure_is_tried_again_until_the_last_attempt() {
 
 #[test]
 fn advice_counts_but_does_not_add_attempts() {
-    check(0, failed(Advice::RetryAfter(Span::secs(99))), "retry in 99s");
-    check(2, failed(Advice::RetryAfter(Span::secs(99))), "dead: attempts_exhausted");
+    check(
+        0,
+        failed(Advice::RetryAfter(Span::secs(99))),
+        "retry in 99s",
+    );
+    check(
+        2,
+        failed(Advice::RetryAfter(Span::secs(99))),
+        "dead: attempts_exhausted",
+    );
     check(0, failed(Advice::Dead), "dead: rejected");
     check(0, failed(Advice::Discard), "cancelled: discarded");
 }
@@ -80,19 +108,37 @@ fn advice_counts_but_does_not_add_attempts() {
 fn what_did_not_fail_is_not_charged() {
     check(2, Ending::Snoozed(Span::minutes(5)), "released for 5m");
     check(2, Ending::Released(Span::ZERO), "released for 0s");
-    check(0, Ending::Cancelled("no longer wanted".to_owned()), "cancelled: unwanted");
+    check(
+        0,
+        Ending::Cancelled("no longer wanted".to_owned()),
+        "cancelled: unwanted",
+    );
 }
 
 #[test]
 fn a_rerun_that_is_put_off_leaves_word_that_it_began() {
-    let vanished = Vanished { worker: worker(), lease: run(0).lease };
-    let Outcome::Lost { history, .. } = judge_lost(&run(0), &vanished, NOW.before(Span::secs(9))) else {
+    let vanished = Vanished {
+        worker: worker(),
+        lease: run(0).lease,
+    };
+    let Outcome::Lost { history, .. } = judge_lost(&run(0), &vanished, NOW.before(Span::secs(9)))
+    else {
         unreachable!()
     };
-    let lost = Leased { lost_leases: 1, history, ..run(0) };
-    assert_eq!(described(&judged(&lost, Ending::Snoozed(Span::secs(5)))), "released for 5s");
+    let lost = Leased {
+        lost_leases: 1,
+        history,
+        ..run(0)
+    };
+    assert_eq!(
+        described(&judged(&lost, Ending::Snoozed(Span::secs(5)))),
+        "released for 5s"
+    );
     let (_, history) = lost.history.rerun(NOW).expect("it was lost");
-    let rerun = Leased { history: history.clone(), ..lost };
+    let rerun = Leased {
+        history: history.clone(),
+        ..lost
+    };
     let outcome = judged(&rerun, Ending::Snoozed(Span::secs(5)));
     assert_eq!(described(&outcome), "reran, released for 5s");
     assert_eq!(outcome.transition(NOW).history, Some(&history));
@@ -100,35 +146,70 @@ fn a_rerun_that_is_put_off_leaves_word_that_it_began() {
 
 #[test]
 fn a_job_that_is_too_old_dies() {
-    let old = Leased { inserted_at: NOW.before(Span::hours(1)), ..run(0) };
-    assert_eq!(described(&judged(&old, failed(Advice::Retry))), "dead: max_age");
+    let old = Leased {
+        inserted_at: NOW.before(Span::hours(1)),
+        ..run(0)
+    };
+    assert_eq!(
+        described(&judged(&old, failed(Advice::Retry))),
+        "dead: max_age"
+    );
 }
 
 #[test]
 fn a_jobs_own_policy_beats_the_queues() {
-    let own =
-        RetryPolicy::from_json(br#"{"kind":"constant","every":"1s","max_attempts":9}"#).expect("a policy");
-    let run = Leased { terms: Terms::encode(Some(&own), None), ..run(7) };
-    assert_eq!(described(&judged(&run, failed(Advice::Retry))), "retry in 1s");
+    let own = RetryPolicy::from_json(br#"{"kind":"constant","every":"1s","max_attempts":9}"#)
+        .expect("a policy");
+    let run = Leased {
+        terms: Terms::encode(Some(&own), None),
+        ..run(7)
+    };
+    assert_eq!(
+        described(&judged(&run, failed(Advice::Retry))),
+        "retry in 1s"
+    );
 }
 
 #[test]
 fn an_unreadable_policy_leaves_the_queues_in_charge() {
-    let run = Leased { terms: Terms::stored(Some(b"{".to_vec())), ..run(0) };
-    assert_eq!(described(&judged(&run, failed(Advice::Retry))), "retry in 10s");
+    let run = Leased {
+        terms: Terms::stored(Some(b"{".to_vec())),
+        ..run(0)
+    };
+    assert_eq!(
+        described(&judged(&run, failed(Advice::Retry))),
+        "retry in 10s"
+    );
 }
 
 #[test]
 fn the_third_lost_lease_within_three_days_is_the_last() {
-    let vanished = Vanished { worker: worker(), lease: run(0).lease };
+    let vanished = Vanished {
+        worker: worker(),
+        lease: run(0).lease,
+    };
     let mut run = run(0);
-    for (hour, expected) in [(0, "lost"), (1, "lost"), (2, "dead: crashed_worker"), (74, "lost")] {
+    for (hour, expected) in [
+        (0, "lost"),
+        (1, "lost"),
+        (2, "dead: crashed_worker"),
+        (74, "lost"),
+    ] {
         let at = NOW.after(Span::hours(hour));
         let outcome = judge_lost(&run, &vanished, at);
-        assert!(described(&outcome).starts_with(expected), "hour {hour}: {outcome:?}");
+        assert!(
+            described(&outcome).starts_with(expected),
+            "hour {hour}: {outcome:?}"
+        );
         let transition = outcome.transition(at);
-        assert_eq!((transition.attempts, transition.lost_leases), (0, 1), "a crash is counted apart");
-        let (Outcome::Lost { history, .. } | Outcome::Dead { history, .. }) = outcome else { unreachable!() };
+        assert_eq!(
+            (transition.attempts, transition.lost_leases),
+            (0, 1),
+            "a crash is counted apart"
+        );
+        let (Outcome::Lost { history, .. } | Outcome::Dead { history, .. }) = outcome else {
+            unreachable!()
+        };
         run.history = history;
         run.lost_leases += 1;
     }
@@ -140,20 +221,73 @@ fn an_outcome_says_what_a_store_changes() {
     let later = NOW.after(Span::secs(1));
     let check = |outcome: Outcome, state, place, attempts, lost_leases| {
         let transition = outcome.transition(NOW);
-        let seen = (transition.state, transition.place, transition.attempts, transition.lost_leases);
+        let seen = (
+            transition.state,
+            transition.place,
+            transition.attempts,
+            transition.lost_leases,
+        );
         assert_eq!(seen, (state, place, attempts, lost_leases), "{outcome:?}");
     };
-    let (reason, retry) =
-        (Reason::Rejected, |at| Outcome::Retry { at, history: History::default(), anew: false });
+    let (reason, retry) = (Reason::Rejected, |at| Outcome::Retry {
+        at,
+        history: History::default(),
+        anew: false,
+    });
     check(Outcome::Done(Keep::Listed), State::Done, Place::Tail, 1, 0);
-    check(Outcome::Dead { reason, history: history.clone() }, State::Dead, Place::Tail, 1, 0);
-    check(Outcome::Cancelled { reason, history: history.clone() }, State::Cancelled, Place::Tail, 1, 0);
+    check(
+        Outcome::Dead {
+            reason,
+            history: history.clone(),
+        },
+        State::Dead,
+        Place::Tail,
+        1,
+        0,
+    );
+    check(
+        Outcome::Cancelled {
+            reason,
+            history: history.clone(),
+        },
+        State::Cancelled,
+        Place::Tail,
+        1,
+        0,
+    );
     check(retry(later), State::Retrying, Place::Tail, 1, 0);
     check(retry(NOW), State::Ready, Place::Tail, 1, 0);
-    check(Outcome::Released { at: later }, State::Scheduled, Place::Former, 0, 0);
-    check(Outcome::Released { at: NOW }, State::Ready, Place::Former, 0, 0);
-    check(Outcome::Reran { at: later, history: history.clone() }, State::Scheduled, Place::Former, 0, 0);
-    check(Outcome::Lost { at: NOW, history }, State::Ready, Place::Former, 0, 1);
+    check(
+        Outcome::Released { at: later },
+        State::Scheduled,
+        Place::Former,
+        0,
+        0,
+    );
+    check(
+        Outcome::Released { at: NOW },
+        State::Ready,
+        Place::Former,
+        0,
+        0,
+    );
+    check(
+        Outcome::Reran {
+            at: later,
+            history: history.clone(),
+        },
+        State::Scheduled,
+        Place::Former,
+        0,
+        0,
+    );
+    check(
+        Outcome::Lost { at: NOW, history },
+        State::Ready,
+        Place::Former,
+        0,
+        1,
+    );
     assert!(Outcome::Done(Keep::Gone).transition(NOW).gone);
 }
 

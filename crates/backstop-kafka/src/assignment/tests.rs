@@ -17,16 +17,30 @@ const RULES: Rules = Rules {
         batches_max: 3,
         uncommitted_max: 16,
     },
-    bounds: Bounds { partition_waiting: 12, records: 24, bytes: 100_000 },
+    bounds: Bounds {
+        partition_waiting: 12,
+        records: 24,
+        bytes: 100_000,
+    },
     commit_every: Duration::from_millis(10),
 };
 
 fn place(partition: i32) -> TopicPartition {
-    TopicPartition { topic: "orders".into(), partition }
+    TopicPartition {
+        topic: "orders".into(),
+        partition,
+    }
 }
 
 fn record(partition: i32, offset: i64) -> Message {
-    Message { topic: "orders".into(), partition, offset, key: None, payload: None, timestamp_ms: None }
+    Message {
+        topic: "orders".into(),
+        partition,
+        offset,
+        key: None,
+        payload: None,
+        timestamp_ms: None,
+    }
 }
 
 /// An assignment, the time, and what the sink has.
@@ -40,11 +54,17 @@ impl Scene {
     fn of(partitions: &[i32]) -> Self {
         let mut assignment = Assignment::new(RULES);
         assignment.assign(partitions.iter().copied().map(place).collect());
-        Self { assignment, now: Instant::now(), out: Vec::new() }
+        Self {
+            assignment,
+            now: Instant::now(),
+            out: Vec::new(),
+        }
     }
 
     fn arrive(&mut self, partition: i32, offsets: std::ops::Range<i64>) -> Vec<Room> {
-        offsets.map(|offset| self.assignment.arrive(record(partition, offset), self.now)).collect()
+        offsets
+            .map(|offset| self.assignment.arrive(record(partition, offset), self.now))
+            .collect()
     }
 
     /// Time passes; what is then planned, with the batches handed to the sink.
@@ -66,18 +86,28 @@ impl Scene {
     }
 
     fn answer(&mut self, partition: i32, offset: i64, answer: Answer) {
-        self.assignment.commit_answered(&Commit { place: place(partition), offset }, answer);
+        self.assignment.commit_answered(
+            &Commit {
+                place: place(partition),
+                offset,
+            },
+            answer,
+        );
     }
 
     /// Of each partition, what is not committed, given out or not.
     fn in_hand(&self) -> Vec<usize> {
-        let records = |status: &PartitionStatus| status.records_waiting + status.records_uncommitted;
+        let records =
+            |status: &PartitionStatus| status.records_waiting + status.records_uncommitted;
         self.assignment.status().iter().map(records).collect()
     }
 }
 
 fn pairs(commits: &[Commit]) -> Vec<(i32, i64)> {
-    commits.iter().map(|commit| (commit.place.partition, commit.offset)).collect()
+    commits
+        .iter()
+        .map(|commit| (commit.place.partition, commit.offset))
+        .collect()
 }
 
 #[test]
@@ -130,7 +160,11 @@ fn much_to_commit_does_not_wait() {
     scene.end(0, End::TakenIn);
     assert_eq!(scene.commits(0), []);
     scene.end(0, End::TakenIn);
-    assert_eq!(scene.commits(0), [(0, 6)], "a quarter of what may be in hand");
+    assert_eq!(
+        scene.commits(0),
+        [(0, 6)],
+        "a quarter of what may be in hand"
+    );
 }
 
 #[test]
@@ -182,8 +216,14 @@ fn revoked_partitions_are_committed_as_far_as_they_are_whole() {
     scene.plan(0);
     scene.end(0, End::TakenIn);
     scene.end(2, End::TakenIn);
-    let commits = scene.assignment.release(&[place(0), place(1)], Departure::Revoked);
-    assert_eq!(pairs(&commits), [(0, 2)], "the first batch of 1 is still with the sink");
+    let commits = scene
+        .assignment
+        .release(&[place(0), place(1)], Departure::Revoked);
+    assert_eq!(
+        pairs(&commits),
+        [(0, 2)],
+        "the first batch of 1 is still with the sink"
+    );
     assert_eq!(scene.in_hand(), [4], "partition 2 stays");
 }
 
@@ -209,7 +249,11 @@ fn what_ends_after_a_revocation_is_never_committed() {
     assert!(!scene.assignment.holds(&scene.out[0].ticket));
     assert!(scene.assignment.holds(&scene.out[1].ticket));
     scene.end(0, End::TakenIn);
-    assert_eq!(scene.commits(20), [], "the batch of the former assignment does not count");
+    assert_eq!(
+        scene.commits(20),
+        [],
+        "the batch of the former assignment does not count"
+    );
     scene.end(0, End::TakenIn);
     assert_eq!(scene.commits(20), [(0, 2)]);
 }
@@ -225,8 +269,15 @@ fn a_commit_is_not_sent_once_its_partition_has_gone() {
     let commits = scene.plan(20).commits;
     scene.assignment.release(&[place(0)], Departure::Revoked);
     scene.assignment.assign(vec![place(0)]);
-    let awaited = commits.iter().filter(|commit| scene.assignment.awaits(commit));
-    assert_eq!(awaited.map(|commit| commit.place.partition).collect::<Vec<_>>(), [1]);
+    let awaited = commits
+        .iter()
+        .filter(|commit| scene.assignment.awaits(commit));
+    assert_eq!(
+        awaited
+            .map(|commit| commit.place.partition)
+            .collect::<Vec<_>>(),
+        [1]
+    );
 }
 
 #[test]
@@ -277,7 +328,12 @@ fn a_refused_batch_pauses_its_partition_alone() {
     scene.plan(0);
     scene.assignment.failed(&scene.out[0].ticket);
     assert_eq!(scene.plan(0).pause, [place(0)]);
-    let flows: Vec<Flow> = scene.assignment.status().iter().map(|status| status.flow).collect();
+    let flows: Vec<Flow> = scene
+        .assignment
+        .status()
+        .iter()
+        .map(|status| status.flow)
+        .collect();
     assert_eq!(flows, [Flow::Failing, Flow::Flowing]);
     scene.end(0, End::TakenIn);
     assert_eq!(scene.plan(0).resume, [place(0)]);
@@ -292,14 +348,26 @@ fn a_closed_assignment_commits_and_does_nothing_else() {
     assert_eq!(scene.in_hand(), [2], "what was not given out is forgotten");
     scene.arrive(0, 3..5);
     let plan = scene.plan(50);
-    assert_eq!((scene.out.len(), plan.pause.len(), plan.resume.len()), (1, 0, 0));
+    assert_eq!(
+        (scene.out.len(), plan.pause.len(), plan.resume.len()),
+        (1, 0, 0)
+    );
     assert!(scene.assignment.is_unsettled());
     scene.end(0, End::TakenIn);
     assert_eq!(scene.commits(20), [(0, 2)]);
-    assert!(scene.assignment.is_unsettled(), "the commit is not answered");
+    assert!(
+        scene.assignment.is_unsettled(),
+        "the commit is not answered"
+    );
     scene.answer(0, 2, Answer::Committed);
     assert!(!scene.assignment.is_unsettled());
-    assert_eq!(scene.assignment.left_behind(), Stopped { unfinished: 0, uncommitted: 0 });
+    assert_eq!(
+        scene.assignment.left_behind(),
+        Stopped {
+            unfinished: 0,
+            uncommitted: 0
+        }
+    );
 }
 
 #[test]
@@ -310,14 +378,24 @@ fn a_stop_tells_what_it_leaves_behind() {
     scene.assignment.close();
     scene.end(2, End::TakenIn);
     scene.end(0, End::GivenUp);
-    assert_eq!(scene.assignment.left_behind(), Stopped { unfinished: 4, uncommitted: 2 });
+    assert_eq!(
+        scene.assignment.left_behind(),
+        Stopped {
+            unfinished: 4,
+            uncommitted: 2
+        }
+    );
 }
 
 #[test]
 fn what_the_brokers_say_counts_for_the_assignment_it_was_asked_for() {
     let mut scene = Scene::of(&[0]);
     let (ours, generation) = scene.assignment.places().remove(0);
-    let seen = Seen { high: 9, committed: Some(4), lag: 5 };
+    let seen = Seen {
+        high: 9,
+        committed: Some(4),
+        lag: 5,
+    };
     assert!(scene.assignment.surveyed(&ours, generation, seen));
     assert_eq!(scene.assignment.status()[0].lag, Some(5));
     scene.assignment.assign(vec![place(0)]);

@@ -3,7 +3,11 @@ use crate::limits::{RETRY_WAIT_MAX, RETRY_WAIT_MIN};
 
 #[track_caller]
 fn check(failures: u32, draw: f64, millis: u128) {
-    assert_eq!(wait(failures, draw).as_millis(), millis, "after {failures} failures, with {draw}");
+    assert_eq!(
+        wait(failures, draw).as_millis(),
+        millis,
+        "after {failures} failures, with {draw}"
+    );
 }
 
 #[test]

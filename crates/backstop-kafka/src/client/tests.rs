@@ -37,8 +37,14 @@ fn settings_become_properties() {
 #[test]
 fn the_strategy_is_a_default_that_may_be_changed() {
     let mut settings = settings();
-    check(&settings, "partition.assignment.strategy", "cooperative-sticky");
-    settings.properties.set("partition.assignment.strategy", "range");
+    check(
+        &settings,
+        "partition.assignment.strategy",
+        "cooperative-sticky",
+    );
+    settings
+        .properties
+        .set("partition.assignment.strategy", "range");
     check(&settings, "partition.assignment.strategy", "range");
 }
 
@@ -46,10 +52,22 @@ fn the_strategy_is_a_default_that_may_be_changed() {
 fn a_refusal_does_not_repeat_the_value() {
     let refusal = |result| {
         let said = "hunter2 is not accepted".to_owned();
-        refused(KafkaError::ClientConfig(result, said, "sasl.password".into(), "hunter2".into())).to_string()
+        refused(KafkaError::ClientConfig(
+            result,
+            said,
+            "sasl.password".into(),
+            "hunter2".into(),
+        ))
+        .to_string()
     };
-    for result in [RDKafkaConfRes::RD_KAFKA_CONF_INVALID, RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN] {
+    for result in [
+        RDKafkaConfRes::RD_KAFKA_CONF_INVALID,
+        RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN,
+    ] {
         let text = refusal(result);
-        assert!(text.contains("sasl.password") && !text.contains("hunter2"), "{text}");
+        assert!(
+            text.contains("sasl.password") && !text.contains("hunter2"),
+            "{text}"
+        );
     }
 }

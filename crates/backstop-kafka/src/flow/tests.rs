@@ -1,6 +1,10 @@
 use super::{Bounds, Flow, Load, decide};
 
-const BOUNDS: Bounds = Bounds { partition_waiting: 10, records: 100, bytes: 1_000 };
+const BOUNDS: Bounds = Bounds {
+    partition_waiting: 10,
+    records: 100,
+    bytes: 1_000,
+};
 
 #[track_caller]
 fn check(
@@ -8,8 +12,17 @@ fn check(
     (failing, partition_waiting, records, bytes): (usize, usize, usize, usize),
     becomes: Flow,
 ) {
-    let load = Load { failing, partition_waiting, records, bytes };
-    assert_eq!(decide(was, &load, &BOUNDS), becomes, "{was:?} with {load:?}");
+    let load = Load {
+        failing,
+        partition_waiting,
+        records,
+        bytes,
+    };
+    assert_eq!(
+        decide(was, &load, &BOUNDS),
+        becomes,
+        "{was:?} with {load:?}"
+    );
 }
 
 #[test]
@@ -47,8 +60,17 @@ fn a_partition_that_has_recovered_goes_on_when_there_is_room() {
 
 #[test]
 fn bounds_of_one_still_let_one_through() {
-    let bounds = Bounds { partition_waiting: 1, records: 1, bytes: 1 };
-    let load = |records| Load { failing: 0, partition_waiting: records, records, bytes: records };
+    let bounds = Bounds {
+        partition_waiting: 1,
+        records: 1,
+        bytes: 1,
+    };
+    let load = |records| Load {
+        failing: 0,
+        partition_waiting: records,
+        records,
+        bytes: records,
+    };
     assert_eq!(decide(Flow::Flowing, &load(1), &bounds), Flow::Full);
     assert_eq!(decide(Flow::Full, &load(0), &bounds), Flow::Flowing);
 }

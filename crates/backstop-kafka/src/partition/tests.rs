@@ -11,7 +11,11 @@ const CUTTING: Cutting = Cutting {
     batches_max: 2,
     uncommitted_max: 7,
 };
-const BOUNDS: Bounds = Bounds { partition_waiting: 4, records: 100, bytes: 100_000 };
+const BOUNDS: Bounds = Bounds {
+    partition_waiting: 4,
+    records: 100,
+    bytes: 100_000,
+};
 
 struct Scene {
     partition: Partition,
@@ -21,7 +25,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self { partition: Partition::new(Generation(1)), began: Instant::now(), next: 0 }
+        Self {
+            partition: Partition::new(Generation(1)),
+            began: Instant::now(),
+            next: 0,
+        }
     }
 
     /// Records of so many bytes arrive at once.
@@ -29,7 +37,14 @@ impl Scene {
         for _ in 0..count {
             let payload = Some(Bytes::from(vec![b'x'; bytes]));
             let (topic, offset) = ("orders".into(), self.next);
-            let message = Message { topic, partition: 0, offset, key: None, payload, timestamp_ms: None };
+            let message = Message {
+                topic,
+                partition: 0,
+                offset,
+                key: None,
+                payload,
+                timestamp_ms: None,
+            };
             self.partition.arrive(message, self.began);
             self.next += 1;
         }
@@ -38,7 +53,9 @@ impl Scene {
     /// The sizes of the batches that are cut so many milliseconds later.
     fn cut(&mut self, millis: u64) -> Vec<usize> {
         let now = self.began + Duration::from_millis(millis);
-        std::iter::from_fn(|| self.partition.cut(&CUTTING, now)).map(|cut| cut.messages.len()).collect()
+        std::iter::from_fn(|| self.partition.cut(&CUTTING, now))
+            .map(|cut| cut.messages.len())
+            .collect()
     }
 
     fn turn(&mut self) -> Option<Turn> {
@@ -50,7 +67,11 @@ impl Scene {
 fn check(count: usize, bytes: usize, millis: u64, batches: &[usize]) {
     let mut scene = Scene::new();
     scene.arrive(count, bytes);
-    assert_eq!(scene.cut(millis), batches, "{count} records of {bytes} bytes after {millis} ms");
+    assert_eq!(
+        scene.cut(millis),
+        batches,
+        "{count} records of {bytes} bytes after {millis} ms"
+    );
 }
 
 #[test]
@@ -89,8 +110,10 @@ fn so_many_batches_are_with_the_sink_at_once() {
 fn so_many_records_are_given_out_and_not_committed() {
     let mut scene = Scene::new();
     scene.arrive(9, 1);
-    let (first, second) =
-        (scene.partition.cut(&CUTTING, scene.began), scene.partition.cut(&CUTTING, scene.began));
+    let (first, second) = (
+        scene.partition.cut(&CUTTING, scene.began),
+        scene.partition.cut(&CUTTING, scene.began),
+    );
     for cut in [first, second].into_iter().flatten() {
         scene.partition.returned(cut.number);
         scene.partition.prefix.take_in(cut.number);
@@ -128,15 +151,24 @@ fn the_client_is_told_what_it_was_not_told_before() {
     assert_eq!(scene.turn(), Some(Turn::Resume));
     assert_eq!(scene.turn(), None);
     scene.arrive(4, 1);
-    assert_eq!((scene.turn(), scene.partition.flow()), (Some(Turn::Pause), Flow::Full));
+    assert_eq!(
+        (scene.turn(), scene.partition.flow()),
+        (Some(Turn::Pause), Flow::Full)
+    );
     assert_eq!(scene.turn(), None);
     let cut = scene.partition.cut(&CUTTING, scene.began).unwrap();
     scene.partition.failed(cut.number);
-    assert_eq!((scene.turn(), scene.partition.flow()), (None, Flow::Failing));
+    assert_eq!(
+        (scene.turn(), scene.partition.flow()),
+        (None, Flow::Failing)
+    );
     scene.partition.returned(cut.number);
     scene.partition.prefix.take_in(cut.number);
     scene.partition.prefix.committed(cut.number);
-    assert_eq!((scene.turn(), scene.partition.flow()), (Some(Turn::Resume), Flow::Flowing));
+    assert_eq!(
+        (scene.turn(), scene.partition.flow()),
+        (Some(Turn::Resume), Flow::Flowing)
+    );
 }
 
 #[test]
@@ -144,9 +176,18 @@ fn records_count_until_they_are_committed() {
     let mut scene = Scene::new();
     scene.arrive(4, 1);
     let cut = scene.partition.cut(&CUTTING, scene.began).unwrap();
-    assert_eq!((scene.partition.records(), scene.partition.records_waiting()), (4, 1));
+    assert_eq!(
+        (scene.partition.records(), scene.partition.records_waiting()),
+        (4, 1)
+    );
     scene.partition.prefix.take_in(cut.number);
-    assert_eq!((scene.partition.records(), scene.partition.records_waiting()), (4, 1));
+    assert_eq!(
+        (scene.partition.records(), scene.partition.records_waiting()),
+        (4, 1)
+    );
     scene.partition.prefix.committed(cut.number);
-    assert_eq!((scene.partition.records(), scene.partition.records_waiting()), (1, 1));
+    assert_eq!(
+        (scene.partition.records(), scene.partition.records_waiting()),
+        (1, 1)
+    );
 }

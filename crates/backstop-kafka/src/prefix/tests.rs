@@ -16,7 +16,11 @@ fn check(script: &str, offset: Option<i64>, records: usize) {
             _ => panic!("no such step: {step}"),
         }
     }
-    assert_eq!((prefix.mark().map(|mark| mark.offset), prefix.records()), (offset, records), "{script}");
+    assert_eq!(
+        (prefix.mark().map(|mark| mark.offset), prefix.records()),
+        (offset, records),
+        "{script}"
+    );
 }
 
 #[test]

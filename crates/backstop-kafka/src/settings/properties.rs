@@ -34,17 +34,27 @@ impl Properties {
 
     /// The first one that is not the user's to set.
     pub(crate) fn reserved(&self) -> Option<&str> {
-        self.0.keys().map(String::as_str).find(|name| RESERVED.contains(name))
+        self.0
+            .keys()
+            .map(String::as_str)
+            .find(|name| RESERVED.contains(name))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Properties {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
-        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        Self(
+            pairs
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        )
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 fn check(change: impl FnOnce(&mut Settings), said: &str) {
     let mut settings = Settings::new("localhost:9092", ["orders"], "billing");
     change(&mut settings);
-    let answer = settings.check().map_or_else(|error| error.to_string(), |()| "fine".to_owned());
+    let answer = settings
+        .check()
+        .map_or_else(|error| error.to_string(), |()| "fine".to_owned());
     assert_eq!(answer, said);
 }
 
@@ -16,16 +18,28 @@ fn the_defaults_are_fine() {
 
 #[test]
 fn names_must_be_there() {
-    check(|settings| settings.brokers = " ".into(), "`brokers` is empty; say at least one");
-    check(|settings| settings.topics.clear(), "`topics` is empty; say at least one");
-    check(|settings| settings.group.clear(), "`group` is empty; say at least one");
+    check(
+        |settings| settings.brokers = " ".into(),
+        "`brokers` is empty; say at least one",
+    );
+    check(
+        |settings| settings.topics.clear(),
+        "`topics` is empty; say at least one",
+    );
+    check(
+        |settings| settings.group.clear(),
+        "`group` is empty; say at least one",
+    );
 }
 
 #[test]
 fn a_topic_has_a_name_that_kafka_allows() {
     let said = "`a b` cannot be a topic: names have 1 to 249 of A-Z a-z 0-9 . _ -";
     check(|settings| settings.topics.push("a b".into()), said);
-    check(|settings| settings.topics.push("Orders.v2_late-1".into()), "fine");
+    check(
+        |settings| settings.topics.push("Orders.v2_late-1".into()),
+        "fine",
+    );
     let mut settings = Settings::new("localhost:9092", ["x".repeat(250)], "billing");
     settings.check().unwrap_err();
     settings.topics = vec![String::new()];
@@ -81,15 +95,26 @@ fn what_the_source_depends_on_is_not_the_users_to_set() {
         |settings| settings.properties.set("enable.auto.commit", "true"),
         "the property `enable.auto.commit` is set by the source itself; remove it from `properties`",
     );
-    check(|settings| settings.properties.set("security.protocol", "sasl_plaintext"), "fine");
+    check(
+        |settings| {
+            settings
+                .properties
+                .set("security.protocol", "sasl_plaintext")
+        },
+        "fine",
+    );
 }
 
 #[test]
 fn properties_are_shown_without_their_values() {
-    let properties = Properties::from_iter([("sasl.password", "hunter2"), ("sasl.username", "joe")]);
+    let properties =
+        Properties::from_iter([("sasl.password", "hunter2"), ("sasl.username", "joe")]);
     let mut settings = Settings::new("localhost:9092", ["orders"], "billing");
     settings.properties = properties;
     let shown = format!("{settings:?}");
     assert!(shown.contains("sasl.password"), "{shown}");
-    assert!(!shown.contains("hunter2") && !shown.contains("joe"), "{shown}");
+    assert!(
+        !shown.contains("hunter2") && !shown.contains("joe"),
+        "{shown}"
+    );
 }

@@ -37,7 +37,11 @@ impl Brokers {
     /// A new topic under this name.
     pub(crate) async fn with_topic(name: &str, partitions: i32) -> Self {
         let real = std::env::var(ADDRESS).ok();
-        let mock = if real.is_none() { Some(MockCluster::new(3).expect("a mock cluster")) } else { None };
+        let mock = if real.is_none() {
+            Some(MockCluster::new(3).expect("a mock cluster"))
+        } else {
+            None
+        };
         let bootstrap = mock.as_ref().map(MockCluster::bootstrap_servers);
         let address = real.or(bootstrap).expect("the one or the other");
         let topic = format!("{name}-{}", std::process::id());
@@ -55,7 +59,15 @@ impl Brokers {
         }
         let producer = config("linger.ms", "5").create().expect("a producer");
         let onlooker = config("group.id", &group).create().expect("a consumer");
-        Self { address, topic, group, partitions, mock, producer, onlooker }
+        Self {
+            address,
+            topic,
+            group,
+            partitions,
+            mock,
+            producer,
+            onlooker,
+        }
     }
 
     /// The mock cluster, for a test that needs it; nothing on real brokers, where it ends at once.
@@ -76,9 +88,16 @@ impl Brokers {
     pub(crate) fn produce(&self, numbers: Range<u64>) {
         for number in numbers {
             let (key, payload) = (format!("key-{}", number % 17), number.to_string());
-            let partition = i32::try_from(number % u64::from(self.partitions.unsigned_abs())).expect("few");
-            let record = BaseRecord::to(&self.topic).partition(partition).key(&key).payload(&payload);
-            self.producer.send(record).map_err(|(error, _)| error).expect("room in the producer");
+            let partition =
+                i32::try_from(number % u64::from(self.partitions.unsigned_abs())).expect("few");
+            let record = BaseRecord::to(&self.topic)
+                .partition(partition)
+                .key(&key)
+                .payload(&payload);
+            self.producer
+                .send(record)
+                .map_err(|(error, _)| error)
+                .expect("room in the producer");
         }
         self.producer.flush(WAIT).expect("all delivered");
     }
@@ -96,10 +115,13 @@ impl Brokers {
             }
             std::thread::sleep(Duration::from_millis(100));
         };
-        let committed = list.elements().into_iter().filter_map(|element| match element.offset() {
-            Offset::Offset(offset) => Some((element.partition(), offset)),
-            _ => None,
-        });
+        let committed = list
+            .elements()
+            .into_iter()
+            .filter_map(|element| match element.offset() {
+                Offset::Offset(offset) => Some((element.partition(), offset)),
+                _ => None,
+            });
         committed.collect()
     }
 
@@ -127,6 +149,9 @@ pub(crate) fn settings(address: &str, topic: &str, group: &str) -> Settings {
 async fn create(admin: &AdminClient<DefaultClientContext>, topic: &str, partitions: i32) {
     let topic = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
     let options = AdminOptions::new().operation_timeout(Some(WAIT));
-    let created = admin.create_topics([&topic], &options).await.expect("an answer");
+    let created = admin
+        .create_topics([&topic], &options)
+        .await
+        .expect("an answer");
     assert!(created.iter().all(Result::is_ok), "{created:?}");
 }

@@ -24,28 +24,43 @@ async fn after_a_stop_nothing_is_taken_in_twice() {
     let [one, two] = ["one", "two"].map(|name| Member::start(name, &brokers, &ledger));
     watch("both work", &brokers, &ledger, |ledger| {
         produce();
-        ["one", "two"].iter().all(|name| !ledger.partitions_of(name).is_empty())
+        ["one", "two"]
+            .iter()
+            .all(|name| !ledger.partitions_of(name).is_empty())
     })
     .await;
     let all = produce();
-    watch("nothing is under way", &brokers, &ledger, |_| brokers.committed_records() == all).await;
+    watch("nothing is under way", &brokers, &ledger, |_| {
+        brokers.committed_records() == all
+    })
+    .await;
 
     // Joining may have brought records twice; leaving must not.
     let before = ledger.entries().len();
     produce();
     assert_eq!(one.ended(), (0, 0));
-    watch("the other has all partitions", &brokers, &ledger, |ledger| {
-        produce();
-        ledger.partitions_of("two").len() == 4
-    })
+    watch(
+        "the other has all partitions",
+        &brokers,
+        &ledger,
+        |ledger| {
+            produce();
+            ledger.partitions_of("two").len() == 4
+        },
+    )
     .await;
     assert_eq!(two.ended(), (0, 0));
-    assert_eq!(brokers.committed_records(), i64::try_from(ledger.numbers()).expect("few"));
+    assert_eq!(
+        brokers.committed_records(),
+        i64::try_from(ledger.numbers()).expect("few")
+    );
 
     let all = produce();
     let three = Member::start("three", &brokers, &ledger);
-    watch("the rest is taken in", &brokers, &ledger, |ledger| i64::try_from(ledger.numbers()) == Ok(all))
-        .await;
+    watch("the rest is taken in", &brokers, &ledger, |ledger| {
+        i64::try_from(ledger.numbers()) == Ok(all)
+    })
+    .await;
     assert_eq!(three.ended(), (0, 0));
     assert!(!ledger.partitions_of("three").is_empty());
     assert_eq!(ledger.repeated(before), BTreeMap::new());

@@ -42,12 +42,19 @@ impl Ledger {
 
     /// How many different records there are.
     pub(crate) fn numbers(&self) -> usize {
-        self.entries().iter().map(|entry| entry.number).collect::<BTreeSet<_>>().len()
+        self.entries()
+            .iter()
+            .map(|entry| entry.number)
+            .collect::<BTreeSet<_>>()
+            .len()
     }
 
     /// The partitions of which a member has taken in records.
     pub(crate) fn partitions_of(&self, member: &str) -> BTreeSet<i32> {
-        let entries = self.entries().into_iter().filter(|entry| entry.member == member);
+        let entries = self
+            .entries()
+            .into_iter()
+            .filter(|entry| entry.member == member);
         entries.map(|entry| entry.partition).collect()
     }
 
@@ -57,7 +64,10 @@ impl Ledger {
         let (mut seen, mut repeated) = (BTreeSet::new(), BTreeMap::<i32, Vec<i64>>::new());
         for (index, entry) in self.entries().into_iter().enumerate() {
             if !seen.insert((entry.partition, entry.offset)) && index >= after {
-                repeated.entry(entry.partition).or_default().push(entry.offset);
+                repeated
+                    .entry(entry.partition)
+                    .or_default()
+                    .push(entry.offset);
             }
         }
         repeated
@@ -67,15 +77,24 @@ impl Ledger {
     /// what one rebalance takes from a member, the next may give back to it.
     pub(crate) fn check_repeated(&self, bound: usize, handovers: usize) {
         for (partition, offsets) in self.repeated(0) {
-            assert!(offsets.len() <= bound * handovers, "partition {partition}: {offsets:?}");
+            assert!(
+                offsets.len() <= bound * handovers,
+                "partition {partition}: {offsets:?}"
+            );
         }
     }
 }
 
 fn line(member: &str, message: &Message) -> String {
-    let payload = message.payload.as_deref().and_then(|payload| std::str::from_utf8(payload).ok());
+    let payload = message
+        .payload
+        .as_deref()
+        .and_then(|payload| std::str::from_utf8(payload).ok());
     let number = payload.expect("a number");
-    format!("\n{} {} {number} {member};", message.partition, message.offset)
+    format!(
+        "\n{} {} {number} {member};",
+        message.partition, message.offset
+    )
 }
 
 fn read(line: &str) -> Option<Entry> {

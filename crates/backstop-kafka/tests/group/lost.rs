@@ -10,14 +10,21 @@ use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_ends_after_the_partition_was_lost_is_not_committed() {
-    let Some(brokers) = Brokers::mock_with_topic("lost", 1).await else { return };
+    let Some(brokers) = Brokers::mock_with_topic("lost", 1).await else {
+        return;
+    };
     brokers.produce(0..10);
     let recorder = Arc::new(Recorder::closed());
     let source = Source::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
-    until("the records are with the sink", || recorder.seen().calls == [(0, 0)]).await;
+    until("the records are with the sink", || {
+        recorder.seen().calls == [(0, 0)]
+    })
+    .await;
 
     let unknown = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID];
-    brokers.mock().request_errors(RDKafkaApiKey::Heartbeat, &unknown);
+    brokers
+        .mock()
+        .request_errors(RDKafkaApiKey::Heartbeat, &unknown);
     until("they come again", || recorder.seen().calls.len() == 2).await;
     recorder.let_through(1);
     until("the first call ends", || recorder.taken() == 10).await;
@@ -26,7 +33,10 @@ async fn what_ends_after_the_partition_was_lost_is_not_committed() {
     assert_eq!(brokers.committed_records(), 0);
 
     recorder.let_through(1);
-    until("the second call is committed", || brokers.committed_records() == 10).await;
+    until("the second call is committed", || {
+        brokers.committed_records() == 10
+    })
+    .await;
     let left = source.stop().await;
     assert_eq!((left.unfinished, left.uncommitted), (0, 0));
 }

@@ -33,7 +33,12 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Waits until something holds of the ledger, and all the while sees that no commit is ahead of it.
-async fn watch(what: &str, brokers: &Brokers, ledger: &Ledger, mut holds: impl FnMut(&Ledger) -> bool) {
+async fn watch(
+    what: &str,
+    brokers: &Brokers,
+    ledger: &Ledger,
+    mut holds: impl FnMut(&Ledger) -> bool,
+) {
     until(what, || {
         check_commits(brokers, ledger);
         holds(ledger)
@@ -44,10 +49,16 @@ async fn watch(what: &str, brokers: &Brokers, ledger: &Ledger, mut holds: impl F
 /// Whatever is committed has been taken in. Commits are read first: what is taken in meanwhile does no harm.
 fn check_commits(brokers: &Brokers, ledger: &Ledger) {
     let committed = brokers.committed();
-    let taken: BTreeSet<(i32, i64)> =
-        ledger.entries().iter().map(|entry| (entry.partition, entry.offset)).collect();
+    let taken: BTreeSet<(i32, i64)> = ledger
+        .entries()
+        .iter()
+        .map(|entry| (entry.partition, entry.offset))
+        .collect();
     for (partition, committed) in committed {
         let missing = (0..committed).find(|offset| !taken.contains(&(partition, *offset)));
-        assert_eq!(missing, None, "partition {partition} is committed up to {committed}");
+        assert_eq!(
+            missing, None,
+            "partition {partition} is committed up to {committed}"
+        );
     }
 }

@@ -30,12 +30,23 @@ impl Member {
     }
 
     /// Starts one that takes in everything but the batch with this offset, of each partition: with that it never ends.
-    pub(crate) fn start_stalling(name: &str, brokers: &Brokers, ledger: &Ledger, offset: i64) -> Self {
+    pub(crate) fn start_stalling(
+        name: &str,
+        brokers: &Brokers,
+        ledger: &Ledger,
+        offset: i64,
+    ) -> Self {
         Self::spawn(command(name, brokers, ledger).env(STALL, offset.to_string()))
     }
 
     fn spawn(command: &mut Command) -> Self {
-        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process"))
+        Self(
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("a process"),
+        )
     }
 
     /// As `kill -9` does.
@@ -53,7 +64,10 @@ impl Member {
     pub(crate) fn ended(mut self) -> (usize, usize) {
         self.dismiss();
         let lines = BufReader::new(self.0.stdout.take().expect("its output")).lines();
-        let last = lines.map_while(Result::ok).filter_map(|line| read(&line)).last();
+        let last = lines
+            .map_while(Result::ok)
+            .filter_map(|line| read(&line))
+            .last();
         assert!(self.0.wait().expect("its end").success());
         last.expect("a farewell")
     }
@@ -71,7 +85,10 @@ fn command(name: &str, brokers: &Brokers, ledger: &Ledger) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["member::member", "--exact", "--nocapture"]);
     command.env(NAME, name).env(LEDGER, ledger.path());
-    command.env(ADDRESS, &brokers.address).env(TOPIC, &brokers.topic).env(GROUP, &brokers.group);
+    command
+        .env(ADDRESS, &brokers.address)
+        .env(TOPIC, &brokers.topic)
+        .env(GROUP, &brokers.group);
     command
 }
 
@@ -83,17 +100,36 @@ fn read(line: &str) -> Option<(usize, usize)> {
 /// What a member does. Without its environment, nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn member() {
-    let Ok(name) = std::env::var(NAME) else { return };
+    let Ok(name) = std::env::var(NAME) else {
+        return;
+    };
     let said = |variable: &str| std::env::var(variable).expect("told by the parent");
     let mut settings = brokers::settings(&said(ADDRESS), &said(TOPIC), &said(GROUP));
     settings.partition_batches_max = 4;
     settings.partition_uncommitted_max = UNCOMMITTED_MAX;
     let ledger = Ledger::at(Path::new(&said(LEDGER)));
-    let stall = std::env::var(STALL).ok().map(|offset| offset.parse().expect("a number"));
-    let source = Source::start(&settings, Arc::new(Clerk { name, ledger, stall })).expect("a source");
+    let stall = std::env::var(STALL)
+        .ok()
+        .map(|offset| offset.parse().expect("a number"));
+    let source = Source::start(
+        &settings,
+        Arc::new(Clerk {
+            name,
+            ledger,
+            stall,
+        }),
+    )
+    .expect("a source");
     let listen = || std::io::stdin().read_to_end(&mut Vec::new());
-    tokio::task::spawn_blocking(listen).await.expect("a thread").expect("the parent closes it");
-    let Stopped { unfinished, uncommitted, .. } = source.stop().await;
+    tokio::task::spawn_blocking(listen)
+        .await
+        .expect("a thread")
+        .expect("the parent closes it");
+    let Stopped {
+        unfinished,
+        uncommitted,
+        ..
+    } = source.stop().await;
     println!("\nstopped {unfinished} {uncommitted}");
 }
 
@@ -107,10 +143,15 @@ struct Clerk {
 #[async_trait]
 impl Sink for Clerk {
     async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError> {
-        if batch.iter().any(|message| Some(message.offset) == self.stall) {
+        if batch
+            .iter()
+            .any(|message| Some(message.offset) == self.stall)
+        {
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(Duration::from_millis(30)).await;
-        self.ledger.append(&self.name, &batch).map_err(SinkError::new)
+        self.ledger
+            .append(&self.name, &batch)
+            .map_err(SinkError::new)
     }
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_of_all_brokers_is_survived() {
-    let Some(brokers) = Brokers::mock_with_topic("outage", 2).await else { return };
+    let Some(brokers) = Brokers::mock_with_topic("outage", 2).await else {
+        return;
+    };
     brokers.produce(0..600);
     let recorder = Arc::new(Recorder::closed());
     let mut settings = brokers.settings();
@@ -33,12 +35,17 @@ async fn an_outage_of_all_brokers_is_survived() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_starts_before_its_brokers_do() {
-    let Some(brokers) = Brokers::mock_with_topic("late", 1).await else { return };
+    let Some(brokers) = Brokers::mock_with_topic("late", 1).await else {
+        return;
+    };
     brokers.produce(0..10);
     brokers.mock().broker_down(-1).expect("down");
     let recorder = Arc::new(Recorder::open());
     let source = Source::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
-    until("it says that it cannot connect", || source.status().trouble.is_some()).await;
+    until("it says that it cannot connect", || {
+        source.status().trouble.is_some()
+    })
+    .await;
     brokers.mock().broker_up(-1).expect("up");
     until("all is taken in", || recorder.taken() == 10).await;
     source.stop().await;

@@ -48,7 +48,9 @@ fn settings(brokers: &Brokers) -> Settings {
     let mut settings = brokers.settings();
     settings.partition_waiting_max = PARTITION_WAITING_MAX;
     settings.records_max = RECORDS_MAX;
-    settings.properties.set("max.poll.interval.ms", POLL_MAX.as_millis().to_string());
+    settings
+        .properties
+        .set("max.poll.interval.ms", POLL_MAX.as_millis().to_string());
     settings
 }
 
@@ -57,13 +59,20 @@ fn check(source: &Running) -> bool {
     let status = source.status();
     let partitions = status.partitions.iter();
     assert!(
-        partitions.clone().all(|partition| partition.records_waiting <= PARTITION_WAITING_MAX),
+        partitions
+            .clone()
+            .all(|partition| partition.records_waiting <= PARTITION_WAITING_MAX),
         "{status:?}"
     );
-    let records = partitions.map(|partition| partition.records_waiting + partition.records_uncommitted);
+    let records =
+        partitions.map(|partition| partition.records_waiting + partition.records_uncommitted);
     assert!(records.sum::<usize>() <= RECORDS_MAX, "{status:?}");
     assert_eq!(status.phase, Phase::Running);
-    status.partitions.len() == 3 && status.partitions.iter().all(|partition| partition.flow == Flow::Full)
+    status.partitions.len() == 3
+        && status
+            .partitions
+            .iter()
+            .all(|partition| partition.flow == Flow::Full)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,7 +91,10 @@ async fn a_slow_sink_pauses_the_source_and_stays_in_the_group() {
     .await;
     until("the lag shows", || source.lag() == Some(RECORDS)).await;
     assert_eq!(figures(&brokers.topic)["backstop_kafka_lag"], RECORDS);
-    assert!(recorder.seen().calls.len() <= 3, "one batch of each partition at most is with the sink");
+    assert!(
+        recorder.seen().calls.len() <= 3,
+        "one batch of each partition at most is with the sink"
+    );
 
     recorder.let_through(BATCHES);
     until("all is taken in", || {
@@ -110,8 +122,10 @@ async fn a_stop_leaves_behind_what_does_not_end_in_time() {
     settings.stop_wait = Duration::from_millis(300);
     let source = Source::start(&settings, Arc::clone(&recorder) as _).expect("a source");
     recorder.let_through(1);
-    until("one is taken in and one is not", || recorder.taken() == 10 && recorder.seen().calls.len() == 2)
-        .await;
+    until("one is taken in and one is not", || {
+        recorder.taken() == 10 && recorder.seen().calls.len() == 2
+    })
+    .await;
     until("the one is committed", || brokers.committed_records() == 10).await;
     let left = source.stop().await;
     assert_eq!((left.unfinished, left.uncommitted), (10, 0));

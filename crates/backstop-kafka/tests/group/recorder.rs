@@ -27,12 +27,18 @@ pub(crate) struct Seen {
 impl Recorder {
     /// Everything is let through.
     pub(crate) fn open() -> Self {
-        Self { seen: Mutex::default(), gate: Semaphore::new(Semaphore::MAX_PERMITS) }
+        Self {
+            seen: Mutex::default(),
+            gate: Semaphore::new(Semaphore::MAX_PERMITS),
+        }
     }
 
     /// Nothing is let through before [`Recorder::let_through`].
     pub(crate) fn closed() -> Self {
-        Self { seen: Mutex::default(), gate: Semaphore::new(0) }
+        Self {
+            seen: Mutex::default(),
+            gate: Semaphore::new(0),
+        }
     }
 
     pub(crate) fn let_through(&self, batches: usize) {
@@ -53,8 +59,17 @@ impl Recorder {
         let mut taken: Vec<u64> = seen.taken.iter().map(|(_, _, number)| *number).collect();
         taken.sort_unstable();
         assert_eq!(taken, numbers.collect::<Vec<u64>>());
-        for partition in seen.taken.iter().map(|(partition, ..)| *partition).collect::<BTreeSet<_>>() {
-            let offsets = seen.taken.iter().filter(|(of, ..)| *of == partition).map(|(_, offset, _)| offset);
+        for partition in seen
+            .taken
+            .iter()
+            .map(|(partition, ..)| *partition)
+            .collect::<BTreeSet<_>>()
+        {
+            let offsets = seen
+                .taken
+                .iter()
+                .filter(|(of, ..)| *of == partition)
+                .map(|(_, offset, _)| offset);
             assert!(offsets.is_sorted(), "partition {partition}");
         }
     }
@@ -68,9 +83,16 @@ impl Recorder {
         }
         let number = |message: &Message| {
             let payload = message.payload.as_deref().expect("a payload");
-            std::str::from_utf8(payload).expect("text").parse().expect("a number")
+            std::str::from_utf8(payload)
+                .expect("text")
+                .parse()
+                .expect("a number")
         };
-        seen.taken.extend(batch.iter().map(|message| (message.partition, message.offset, number(message))));
+        seen.taken.extend(
+            batch
+                .iter()
+                .map(|message| (message.partition, message.offset, number(message))),
+        );
         Ok(())
     }
 }
@@ -78,7 +100,9 @@ impl Recorder {
 #[async_trait]
 impl Sink for Recorder {
     async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError> {
-        self.seen().calls.push((batch[0].partition, batch[0].offset));
+        self.seen()
+            .calls
+            .push((batch[0].partition, batch[0].offset));
         self.gate.acquire().await.expect("never closed").forget();
         self.answer(&batch)
     }

@@ -7,7 +7,11 @@ use backstop_kafka::{Flow, PartitionStatus, Running, Source};
 use std::sync::Arc;
 
 fn partition(source: &Running, number: i32) -> Option<PartitionStatus> {
-    source.status().partitions.into_iter().find(|status| status.place.partition == number)
+    source
+        .status()
+        .partitions
+        .into_iter()
+        .find(|status| status.place.partition == number)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,21 +22,36 @@ async fn a_partition_whose_records_are_refused_waits_and_loses_nothing() {
     recorder.seen().refused.insert(0);
     let source = Source::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
 
-    until("the others go on", || recorder.taken() == 200 && brokers.committed_records() == 200).await;
-    until("it is tried again and again", || recorder.seen().refusals > 2).await;
+    until("the others go on", || {
+        recorder.taken() == 200 && brokers.committed_records() == 200
+    })
+    .await;
+    until("it is tried again and again", || {
+        recorder.seen().refusals > 2
+    })
+    .await;
     brokers.produce(300..360);
     until("the others still go on", || recorder.taken() == 240).await;
     let held = partition(&source, 0).expect("it is ours");
     assert_eq!(held.flow, Flow::Failing);
-    assert!(held.records_waiting <= 20 && held.records_uncommitted == 10, "{held:?}");
+    assert!(
+        held.records_waiting <= 20 && held.records_uncommitted == 10,
+        "{held:?}"
+    );
     assert_eq!(brokers.committed().get(&0), None);
     assert!(source.status().trouble.is_some());
-    until("its lag shows", || partition(&source, 0).and_then(|status| status.lag) == Some(120)).await;
+    until("its lag shows", || {
+        partition(&source, 0).and_then(|status| status.lag) == Some(120)
+    })
+    .await;
 
     recorder.seen().refused.clear();
     until("everything is taken in", || recorder.taken() == 360).await;
     until("nothing is left", || source.lag() == Some(0)).await;
-    assert_eq!(partition(&source, 0).map(|status| status.flow), Some(Flow::Flowing));
+    assert_eq!(
+        partition(&source, 0).map(|status| status.flow),
+        Some(Flow::Flowing)
+    );
     let left = source.stop().await;
     assert_eq!((left.unfinished, left.uncommitted), (0, 0));
     recorder.check_all_once(0..360);
@@ -46,8 +65,14 @@ async fn a_stop_does_not_wait_for_a_batch_that_is_refused() {
     let recorder = Arc::new(Recorder::open());
     recorder.seen().refused.insert(0);
     let source = Source::start(&brokers.settings(), Arc::clone(&recorder) as _).expect("a source");
-    until("the other goes on", || recorder.taken() == 10 && recorder.seen().refusals > 2).await;
+    until("the other goes on", || {
+        recorder.taken() == 10 && recorder.seen().refusals > 2
+    })
+    .await;
     let left = source.stop().await;
     assert_eq!((left.unfinished, left.uncommitted), (10, 0));
-    assert_eq!(brokers.committed().into_iter().collect::<Vec<_>>(), [(1, 10)]);
+    assert_eq!(
+        brokers.committed().into_iter().collect::<Vec<_>>(),
+        [(1, 10)]
+    );
 }

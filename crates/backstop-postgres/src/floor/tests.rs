@@ -21,7 +21,11 @@ fn looks_begin_a_little_before_what_was_left_with_nothing() {
     assert_eq!(from(&floors, &Of::Waiting, 101), Some(at(90)));
     seen(&floors, &Of::Waiting, 150, 150);
     assert_eq!(from(&floors, &Of::Waiting, 151), Some(at(140)));
-    assert_eq!(from(&floors, &Of::Leases, 151), None, "each thing has its own");
+    assert_eq!(
+        from(&floors, &Of::Leases, 151),
+        None,
+        "each thing has its own"
+    );
 }
 
 #[test]

@@ -38,7 +38,11 @@ impl Known {
     }
 
     /// Remembers queues that took jobs in, and which of them have a bound.
-    pub(super) fn note<'a>(&self, taken: impl Iterator<Item = &'a QueueName>, bounded: Vec<QueueName>) {
+    pub(super) fn note<'a>(
+        &self,
+        taken: impl Iterator<Item = &'a QueueName>,
+        bounded: Vec<QueueName>,
+    ) {
         let mut queues = self.queues();
         for queue in each(taken) {
             if !queues.contains_key(queue) && queues.len() < QUEUES_MAX {
@@ -64,7 +68,9 @@ impl Known {
 }
 
 /// These queues, one that stands several times in a row once: most calls are for one.
-pub(super) fn each<'a>(queues: impl Iterator<Item = &'a QueueName>) -> impl Iterator<Item = &'a QueueName> {
+pub(super) fn each<'a>(
+    queues: impl Iterator<Item = &'a QueueName>,
+) -> impl Iterator<Item = &'a QueueName> {
     let mut last = None;
     queues.filter(move |queue| last.replace(*queue) != Some(*queue))
 }
@@ -75,16 +81,25 @@ mod tests {
     use backstop_testkit::given::{job, queue};
 
     fn jobs(queues: &[&str]) -> Vec<NewJob> {
-        queues.iter().map(|queue| job(queue, queue).into()).collect()
+        queues
+            .iter()
+            .map(|queue| job(queue, queue).into())
+            .collect()
     }
 
     #[test]
     fn a_queue_is_open_once_it_took_a_job_and_until_it_has_a_bound() {
         let known = Known::default();
         assert!(!known.are_open(&jobs(&["a"])), "nobody has seen it");
-        known.note([&queue("a"), &queue("a"), &queue("b")].into_iter(), vec![queue("b")]);
+        known.note(
+            [&queue("a"), &queue("a"), &queue("b")].into_iter(),
+            vec![queue("b")],
+        );
         assert!(known.are_open(&jobs(&["a", "a"])));
-        assert!(!known.are_open(&jobs(&["a", "b", "a"])), "who pushes to a bounded one may have to wait");
+        assert!(
+            !known.are_open(&jobs(&["a", "b", "a"])),
+            "who pushes to a bounded one may have to wait"
+        );
         assert!(known.are_seen(&jobs(&["a", "b"])) && !known.are_seen(&jobs(&["a", "c"])));
     }
 

@@ -45,7 +45,13 @@ pub(super) async fn serve(way: Way, mut calls: mpsc::Receiver<Call>, slots: usiz
             }
         }
         while let Some((queues, calls)) = lanes.next() {
-            let (way, turn) = (way.clone(), Turn { queues, over: over.clone() });
+            let (way, turn) = (
+                way.clone(),
+                Turn {
+                    queues,
+                    over: over.clone(),
+                },
+            );
             tokio::spawn(async move {
                 way.send(calls, Place::Lane, || ()).await;
                 drop(turn);
@@ -91,17 +97,31 @@ impl Lanes {
     }
 
     fn new(slots: usize) -> Self {
-        Self { by_queues: HashMap::new(), turns: VecDeque::new(), waiting: 0, free: slots }
+        Self {
+            by_queues: HashMap::new(),
+            turns: VecDeque::new(),
+            waiting: 0,
+            free: slots,
+        }
     }
 
     /// Takes a call into the lane of its queues.
     fn join(&mut self, call: Call, way: &Way) {
         let are_seen = way.known.are_seen(&call.jobs);
-        self.add(call, if are_seen { OF_A_QUEUE_MAX } else { OF_A_NEW_QUEUE_MAX });
+        self.add(
+            call,
+            if are_seen {
+                OF_A_QUEUE_MAX
+            } else {
+                OF_A_NEW_QUEUE_MAX
+            },
+        );
     }
 
     fn add(&mut self, call: Call, under_way_max: usize) {
-        let mut queues: Vec<QueueName> = each(call.jobs.iter().map(|job| &job.queue)).cloned().collect();
+        let mut queues: Vec<QueueName> = each(call.jobs.iter().map(|job| &job.queue))
+            .cloned()
+            .collect();
         queues.sort_unstable();
         queues.dedup();
         let queues = Queues::from(queues);
@@ -131,7 +151,9 @@ impl Lanes {
     /// A statement of these queues is over.
     fn leave(&mut self, queues: &Queues) {
         self.free += 1;
-        let Some(lane) = self.by_queues.get_mut(queues) else { return };
+        let Some(lane) = self.by_queues.get_mut(queues) else {
+            return;
+        };
         lane.under_way -= 1;
         if lane.under_way == 0 && lane.calls.is_empty() {
             self.by_queues.remove(queues);
@@ -141,7 +163,9 @@ impl Lanes {
     }
 
     fn give_turn(&mut self, queues: &Queues) {
-        let Some(lane) = self.by_queues.get_mut(queues) else { return };
+        let Some(lane) = self.by_queues.get_mut(queues) else {
+            return;
+        };
         if !lane.has_turn && !lane.calls.is_empty() && lane.under_way < lane.under_way_max {
             lane.has_turn = true;
             self.turns.push_back(Arc::clone(queues));
@@ -172,8 +196,16 @@ mod tests {
 
     /// A call with one job for each of these queues. Nobody waits for its answer.
     fn call(queues: &[&str]) -> Call {
-        let jobs: Vec<NewJob> = queues.iter().map(|queue| job(queue, queue).into()).collect();
-        Call { jobs, bytes: 0, now: Time::from_micros(0), answer: tokio::sync::oneshot::channel().0 }
+        let jobs: Vec<NewJob> = queues
+            .iter()
+            .map(|queue| job(queue, queue).into())
+            .collect();
+        Call {
+            jobs,
+            bytes: 0,
+            now: Time::from_micros(0),
+            answer: tokio::sync::oneshot::channel().0,
+        }
     }
 
     fn lanes(slots: usize, calls: &[&[&str]], under_way_max: usize) -> Lanes {
@@ -193,10 +225,18 @@ mod tests {
 
     #[test]
     fn calls_of_one_queue_go_together_and_others_beside_them() {
-        let mut lanes = lanes(4, &[&["a"], &["b"], &["a"], &["b", "a"], &["a", "b"]], OF_A_QUEUE_MAX);
+        let mut lanes = lanes(
+            4,
+            &[&["a"], &["b"], &["a"], &["b", "a"], &["a", "b"]],
+            OF_A_QUEUE_MAX,
+        );
         assert_eq!(next(&mut lanes), Some(("a".to_owned(), 2)));
         assert_eq!(next(&mut lanes), Some(("b".to_owned(), 1)));
-        assert_eq!(next(&mut lanes), Some(("a+b".to_owned(), 2)), "in whatever order they are named");
+        assert_eq!(
+            next(&mut lanes),
+            Some(("a+b".to_owned(), 2)),
+            "in whatever order they are named"
+        );
         assert_eq!((next(&mut lanes), lanes.waiting), (None, 0));
     }
 
@@ -224,13 +264,22 @@ mod tests {
         assert_eq!(next(&mut lanes), None);
         lanes.leave(&first);
         assert_eq!(next(&mut lanes), Some(("b".to_owned(), 1)));
-        lanes.leave(&Queues::from(call(&["b"]).jobs.into_iter().map(|job| job.queue).collect::<Vec<_>>()));
+        lanes.leave(&Queues::from(
+            call(&["b"])
+                .jobs
+                .into_iter()
+                .map(|job| job.queue)
+                .collect::<Vec<_>>(),
+        ));
         assert_eq!(next(&mut lanes), Some(("a".to_owned(), 1)));
     }
 
     #[test]
     fn a_statement_takes_what_fits_and_at_least_one_call() {
-        let large = |bytes| Call { bytes, ..call(&["a"]) };
+        let large = |bytes| Call {
+            bytes,
+            ..call(&["a"])
+        };
         let mut lanes = Lanes::new(4);
         for bytes in [ENQUEUE_BYTES_MAX - 1, 1, 1] {
             lanes.add(large(bytes), OF_A_QUEUE_MAX);

@@ -43,7 +43,9 @@ impl Share {
 
     /// Takes a call in; whether there was somebody to take it.
     pub(super) async fn give(&self, call: Call) -> bool {
-        let Ok(place) = self.calls.reserve().await else { return false };
+        let Ok(place) = self.calls.reserve().await else {
+            return false;
+        };
         // Counted before it can be sent, and sent for certain once it is counted.
         let is_stirring = self.traffic.comes(call.jobs.len());
         place.send(call);
@@ -59,7 +61,9 @@ async fn gather(way: Way, mut waiting: mpsc::Receiver<Call>, traffic: Arc<Traffi
     let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
     let mut carried = None;
     loop {
-        let Ok(slot) = Arc::clone(&under_way).acquire_owned().await else { return };
+        let Ok(slot) = Arc::clone(&under_way).acquire_owned().await else {
+            return;
+        };
         let first = match carried.take() {
             Some(call) => call,
             None => match waiting.recv().await {
@@ -75,7 +79,8 @@ async fn gather(way: Way, mut waiting: mpsc::Receiver<Call>, traffic: Arc<Traffi
         tokio::spawn(async move {
             let sent = next.calls.len();
             // Before anybody is told: who comes back at once is one of those.
-            way.send(next.calls, Place::Shared, || traffic.answered(sent)).await;
+            way.send(next.calls, Place::Shared, || traffic.answered(sent))
+                .await;
             drop(slot);
         });
     }
@@ -107,7 +112,9 @@ impl Traffic {
         self.waiting.fetch_sub(calls, Ordering::AcqRel);
         self.waiting_jobs.fetch_sub(jobs, Ordering::AcqRel);
         let came_back = |returning: usize| Some(returning.saturating_sub(calls));
-        let _ = self.returning.fetch_update(Ordering::AcqRel, Ordering::Acquire, came_back);
+        let _ = self
+            .returning
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, came_back);
     }
 
     fn answered(&self, calls: usize) {
@@ -132,7 +139,10 @@ impl Traffic {
     /// Calls that make a statement: a fair part of all callers, so that statements beside each other are alike. Callers that are
     /// answered together stay together.
     fn share(&self) -> usize {
-        let here = self.waiting.load(Ordering::Acquire).max(self.returning.load(Ordering::Acquire));
+        let here = self
+            .waiting
+            .load(Ordering::Acquire)
+            .max(self.returning.load(Ordering::Acquire));
         let callers = here + self.under_way.load(Ordering::Acquire);
         callers.div_ceil((callers / SHARE_MIN).clamp(1, UNDER_WAY_MAX))
     }
@@ -149,7 +159,12 @@ struct Next {
 
 impl Next {
     fn of(first: Call) -> Self {
-        Self { jobs: first.jobs.len(), bytes: first.bytes, calls: vec![first], left: None }
+        Self {
+            jobs: first.jobs.len(),
+            bytes: first.bytes,
+            calls: vec![first],
+            left: None,
+        }
     }
 
     fn take(&mut self, call: Call) {

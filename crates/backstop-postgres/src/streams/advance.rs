@@ -23,10 +23,16 @@ pub(super) async fn advance(
     let mut is_due = false;
     for round in rounds(advances) {
         let batch = Batch::of(advances, &round, now);
-        for row in link.call(DOING, commit, "advance", &batch.params(&now.as_micros())).await? {
+        for row in link
+            .call(DOING, commit, "advance", &batch.params(&now.as_micros()))
+            .await?
+        {
             let (number, is_stale): (i32, bool) = (row::get(&row, 0)?, row::get(&row, 1)?);
-            let at = usize::try_from(number - 1).ok().and_then(|at| round.get(at));
-            let at = at.ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for key {number}")))?;
+            let at = usize::try_from(number - 1)
+                .ok()
+                .and_then(|at| round.get(at));
+            let at = at
+                .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for key {number}")))?;
             if is_stale {
                 answers[*at] = Advanced::Stale;
             } else {
@@ -42,7 +48,9 @@ fn rounds(advances: &[Advance]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     let mut met: HashMap<(&StreamName, &StreamKey), usize> = HashMap::new();
     for (at, advance) in advances.iter().enumerate() {
-        let times = met.entry((&advance.lease.stream, &advance.lease.key)).or_default();
+        let times = met
+            .entry((&advance.lease.stream, &advance.lease.key))
+            .or_default();
         if *times == rounds.len() {
             rounds.push(Vec::new());
         }
@@ -96,7 +104,10 @@ struct Held<'a> {
 impl<'a> Batch<'a> {
     fn of(advances: &'a [Advance], round: &[usize], now: Time) -> Self {
         let names = round.iter().map(|at| advances[*at].lease.stream.as_str());
-        let mut batch = Self { streams: Named::of(names), ..Self::default() };
+        let mut batch = Self {
+            streams: Named::of(names),
+            ..Self::default()
+        };
         for at in round {
             batch.push(&advances[*at], now);
         }
@@ -177,7 +188,10 @@ impl Counted {
 impl<'a> Held<'a> {
     fn push(&mut self, decision: i32, records: &'a [StoredRecord]) {
         let mut positions = HashSet::new();
-        for record in records.iter().filter(|record| positions.insert(record.position)) {
+        for record in records
+            .iter()
+            .filter(|record| positions.insert(record.position))
+        {
             self.of.push(decision);
             self.positions.push(record.position);
             self.steps.push(record.step);

@@ -38,11 +38,16 @@ pub(super) async fn keep(
     let rows = link.call(DOING, Commit::Quick, "keep", &params).await?;
     let lost = |row| {
         let number: i32 = row::get(row, 0)?;
-        let lease = usize::try_from(number - 1).ok().and_then(|at| named.get(at));
+        let lease = usize::try_from(number - 1)
+            .ok()
+            .and_then(|at| named.get(at));
         lease
             .map(|lease| (*lease).clone())
             .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for lease {number}")))
     };
     let lost: HashSet<KeyLease> = rows.iter().map(lost).collect::<Answer<_>>()?;
-    Ok(leases.into_iter().filter(|lease| lost.contains(lease)).collect())
+    Ok(leases
+        .into_iter()
+        .filter(|lease| lost.contains(lease))
+        .collect())
 }

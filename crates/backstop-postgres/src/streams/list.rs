@@ -21,19 +21,28 @@ const RECORDS_LOOKED_AT: i32 = 20_000;
 
 /// All streams of which anything is left, or in which anything ever happened.
 pub(super) async fn streams(link: &Link) -> Answer<Vec<StreamStatus>> {
-    let rows = link.call("listing streams", Commit::Durable, "streams", &[]).await?;
+    let rows = link
+        .call("listing streams", Commit::Durable, "streams", &[])
+        .await?;
     let streams: Vec<StreamStatus> = rows.iter().map(status).collect::<Answer<_>>()?;
-    Ok(streams.into_iter().filter(|stream| stream.keys > 0 || !stream.counts.is_empty()).collect())
+    Ok(streams
+        .into_iter()
+        .filter(|stream| stream.keys > 0 || !stream.counts.is_empty())
+        .collect())
 }
 
 fn status(row: &Row) -> Answer<StreamStatus> {
     let (whats, numbers): (Vec<i16>, Vec<i64>) = (get(row, 1)?, get(row, 2)?);
     let of = |wanted: i16| {
-        let counted = whats.iter().zip(&numbers).find(|(what, _)| **what == wanted);
+        let counted = whats
+            .iter()
+            .zip(&numbers)
+            .find(|(what, _)| **what == wanted);
         counted.map_or(0, |(_, number)| count(*number))
     };
     Ok(StreamStatus {
-        name: StreamName::new(get(row, 0)?).map_err(|error| StoreError::corrupt("listing streams", error))?,
+        name: StreamName::new(get(row, 0)?)
+            .map_err(|error| StoreError::corrupt("listing streams", error))?,
         keys: of(KEYS),
         holding: of(HOLDING),
         records: of(RECORDS),
@@ -44,7 +53,11 @@ fn status(row: &Row) -> Answer<StreamStatus> {
 
 /// The next keys of a stream. Those that keep many records take several calls, each of them short.
 pub(super) async fn keys(link: &Link, query: &KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
-    let mut after = query.after.as_ref().map_or("", StreamKey::as_str).to_owned();
+    let mut after = query
+        .after
+        .as_ref()
+        .map_or("", StreamKey::as_str)
+        .to_owned();
     let mut left = query.limit.clamp(1, PAGE_MAX);
     let mut keys = Vec::new();
     loop {
@@ -55,7 +68,9 @@ pub(super) async fn keys(link: &Link, query: &KeyQuery, now: Time) -> Answer<Vec
             (&row::number(left) as _, Type::INT4),
             (&RECORDS_LOOKED_AT as _, Type::INT4),
         ];
-        let rows = link.call("listing keys", Commit::Durable, "list_stream_keys", &params).await?;
+        let rows = link
+            .call("listing keys", Commit::Durable, "list_stream_keys", &params)
+            .await?;
         let mut looked_at = 0;
         for row in &rows {
             keys.extend(key_status(row, now)?);
@@ -63,17 +78,24 @@ pub(super) async fn keys(link: &Link, query: &KeyQuery, now: Time) -> Answer<Vec
         }
         left = left.saturating_sub(rows.len());
         match rows.last() {
-            Some(last) if left > 0 && looked_at >= RECORDS_LOOKED_AT.into() => after = get(last, 0)?,
+            Some(last) if left > 0 && looked_at >= RECORDS_LOOKED_AT.into() => {
+                after = get(last, 0)?
+            }
             _ => return Ok(keys),
         }
     }
 }
 
 fn key_status(row: &Row, now: Time) -> Answer<Option<KeyStatus>> {
-    let Ok(key) = StreamKey::new(get(row, 0)?) else { return Ok(None) };
+    let Ok(key) = StreamKey::new(get(row, 0)?) else {
+        return Ok(None);
+    };
     let time = |column| get::<Option<i64>>(row, column).map(|time| time.map(Time::from_micros));
     let worker: Option<&str> = get(row, 6)?;
-    let holder = worker.map(WorkerName::new).zip(time(7)?).map(|(worker, until)| Holder { worker, until });
+    let holder = worker
+        .map(WorkerName::new)
+        .zip(time(7)?)
+        .map(|(worker, until)| Holder { worker, until });
     let holder = holder.filter(|holder| !is_expired(holder.until, now));
     Ok(Some(KeyStatus {
         key,
@@ -87,12 +109,23 @@ fn key_status(row: &Row, now: Time) -> Answer<Option<KeyStatus>> {
 }
 
 /// One key, with the records that a take would bring along.
-pub(super) async fn key(link: &Link, stream: &StreamName, key: &StreamKey) -> Answer<Option<StoredKey>> {
+pub(super) async fn key(
+    link: &Link,
+    stream: &StreamName,
+    key: &StreamKey,
+) -> Answer<Option<StoredKey>> {
     let params = [
         (&stream.as_str() as _, Type::TEXT),
         (&key.as_str() as _, Type::TEXT),
         (&row::number(WINDOW_RECORDS_MAX) as _, Type::INT4),
     ];
-    let rows = link.call("looking at a key", Commit::Durable, "read_stream_key", &params).await?;
+    let rows = link
+        .call(
+            "looking at a key",
+            Commit::Durable,
+            "read_stream_key",
+            &params,
+        )
+        .await?;
     Ok(stored(&rows)?.pop())
 }

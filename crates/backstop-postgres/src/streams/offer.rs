@@ -27,11 +27,23 @@ pub(super) async fn offer(
         (&stream.as_str() as _, Type::TEXT),
         (&batch.keys as _, Type::TEXT_ARRAY),
         (&batch.key_at as _, Type::INT4_ARRAY),
-        (&batch.column(|record| record.position) as _, Type::INT8_ARRAY),
+        (
+            &batch.column(|record| record.position) as _,
+            Type::INT8_ARRAY,
+        ),
         (&batch.column(|record| record.step) as _, Type::INT8_ARRAY),
-        (&batch.column(|record| record.tenant.as_deref()) as _, Type::TEXT_ARRAY),
-        (&batch.column(|record| record.payload.as_bytes()) as _, Type::BYTEA_ARRAY),
-        (&i32::try_from(KEY_RECORDS_MAX).unwrap_or(i32::MAX) as _, Type::INT4),
+        (
+            &batch.column(|record| record.tenant.as_deref()) as _,
+            Type::TEXT_ARRAY,
+        ),
+        (
+            &batch.column(|record| record.payload.as_bytes()) as _,
+            Type::BYTEA_ARRAY,
+        ),
+        (
+            &i32::try_from(KEY_RECORDS_MAX).unwrap_or(i32::MAX) as _,
+            Type::INT4,
+        ),
         (&now.as_micros() as _, Type::INT8),
         (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
     ];
@@ -39,8 +51,13 @@ pub(super) async fn offer(
     for row in link.call(DOING, commit, "offer", &params).await? {
         let (at, is_full): (i32, bool) = (row::get(&row, 0)?, row::get(&row, 1)?);
         let answer = usize::try_from(at - 1).ok().and_then(|at| sent.get_mut(at));
-        *answer.ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for record {at}")))? =
-            if is_full { Offered::Full } else { Offered::Duplicate };
+        *answer
+            .ok_or_else(|| StoreError::corrupt(DOING, format!("an answer for record {at}")))? =
+            if is_full {
+                Offered::Full
+            } else {
+                Offered::Duplicate
+            };
     }
     Ok(batch.answers(&sent))
 }
@@ -60,7 +77,12 @@ impl<'a> Batch<'a> {
         keys.sort_unstable();
         keys.dedup();
         let numbers: HashMap<&str, i32> = keys.iter().copied().zip(1..).collect();
-        let mut batch = Self { keys, records: Vec::new(), key_at: Vec::new(), places: Vec::new() };
+        let mut batch = Self {
+            keys,
+            records: Vec::new(),
+            key_at: Vec::new(),
+            places: Vec::new(),
+        };
         let mut first = HashMap::new();
         for record in offered {
             let key_at = numbers[record.key.as_str()];

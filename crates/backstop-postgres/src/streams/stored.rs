@@ -13,16 +13,25 @@ const DOING: &str = "reading keys";
 /// The keys in the columns of `take`. One of a name that no key can have was written by somebody's hand: it is left out, and
 /// keeps no other from its work.
 pub(super) fn stored(rows: &[Row]) -> Answer<Vec<StoredKey>> {
-    let Some(row) = rows.first() else { return Ok(Vec::new()) };
+    let Some(row) = rows.first() else {
+        return Ok(Vec::new());
+    };
     let names: Vec<&str> = column(row, 0)?;
     let watermarks: Vec<Option<i64>> = column(row, 1)?;
     let standings: Vec<&[u8]> = column(row, 2)?;
     let arrived: Vec<i64> = column(row, 3)?;
-    same_length(names.len(), &[watermarks.len(), standings.len(), arrived.len()])?;
+    same_length(
+        names.len(),
+        &[watermarks.len(), standings.len(), arrived.len()],
+    )?;
     let mut held = held(row)?;
     let mut keys = Vec::with_capacity(names.len());
     for (at, name) in names.into_iter().enumerate() {
-        let Held { count, highest, records } = held.remove(name).unwrap_or_default();
+        let Held {
+            count,
+            highest,
+            records,
+        } = held.remove(name).unwrap_or_default();
         match StreamKey::new(name) {
             Ok(key) => keys.push(StoredKey {
                 key,
@@ -33,7 +42,9 @@ pub(super) fn stored(rows: &[Row]) -> Answer<Vec<StoredKey>> {
                 count,
                 highest,
             }),
-            Err(error) => tracing::warn!(%error, "a key of a stream cannot be read and is left out"),
+            Err(error) => {
+                tracing::warn!(%error, "a key of a stream cannot be read and is left out")
+            }
         }
     }
     Ok(keys)
@@ -79,7 +90,14 @@ fn records(row: &Row) -> Answer<Vec<(i32, StoredRecord)>> {
     let ats: Vec<i64> = column(row, 11)?;
     let arrivals: Vec<i64> = column(row, 12)?;
     let payloads: Vec<&[u8]> = column(row, 13)?;
-    let lengths = [steps.len(), tenants.len(), ats.len(), arrivals.len(), payloads.len(), of.len()];
+    let lengths = [
+        steps.len(),
+        tenants.len(),
+        ats.len(),
+        arrivals.len(),
+        payloads.len(),
+        of.len(),
+    ];
     same_length(positions.len(), &lengths)?;
     let record = |at: usize| StoredRecord {
         position: positions[at],
@@ -89,7 +107,9 @@ fn records(row: &Row) -> Answer<Vec<(i32, StoredRecord)>> {
         arrival: count(arrivals[at]),
         payload: Payload::stored(payloads[at].to_vec()),
     };
-    Ok((0..positions.len()).map(|at| (of[at], record(at))).collect())
+    Ok((0..positions.len())
+        .map(|at| (of[at], record(at)))
+        .collect())
 }
 
 /// A column of many; NULL if there are none.

@@ -20,7 +20,13 @@ pub(super) async fn take(link: &Link, floors: &Floors, take: &Take, now: Time) -
     }
 }
 
-async fn named(link: &Link, take: &Take, keys: &[StreamKey], seize: bool, now: Time) -> Answer<Taken> {
+async fn named(
+    link: &Link,
+    take: &Take,
+    keys: &[StreamKey],
+    seize: bool,
+    now: Time,
+) -> Answer<Taken> {
     if keys.is_empty() {
         return Ok(Taken::default());
     }
@@ -40,7 +46,10 @@ async fn named(link: &Link, take: &Take, keys: &[StreamKey], seize: bool, now: T
         (&now.after(LEASE_ASKED_MAX).as_micros() as _, Type::INT8),
     ];
     let rows = link.call(DOING, Commit::Quick, "take", &params).await?;
-    Ok(Taken { keys: stored(&rows)?, next_due: None })
+    Ok(Taken {
+        keys: stored(&rows)?,
+        next_due: None,
+    })
 }
 
 async fn due(link: &Link, floors: &Floors, take: &Take, max: usize, now: Time) -> Answer<Taken> {
@@ -59,12 +68,19 @@ async fn due(link: &Link, floors: &Floors, take: &Take, max: usize, now: Time) -
         (&look.begins_at() as _, Type::INT8),
     ];
     let rows = link.call(DOING, Commit::Quick, "take_due", &params).await?;
-    let next_due = rows.first().map(|row| row::get::<Option<i64>>(row, 14)).transpose()?.flatten();
+    let next_due = rows
+        .first()
+        .map(|row| row::get::<Option<i64>>(row, 14))
+        .transpose()?
+        .flatten();
     let next_due = next_due.map(Time::from_micros);
     if next_due.is_none_or(|due| due > now) {
         floors.left_nothing(of, look, now);
     }
-    Ok(Taken { keys: stored(&rows)?, next_due })
+    Ok(Taken {
+        keys: stored(&rows)?,
+        next_due,
+    })
 }
 
 fn bytes_max() -> i64 {

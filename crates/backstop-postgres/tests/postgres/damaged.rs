@@ -13,13 +13,20 @@ async fn three_dead_one_damaged(damage: &str) -> Scene {
     for name in ["a", "b", "c"] {
         scene.insert_and_end(job("q", name), dead()).await;
     }
-    let sql = format!("UPDATE {schema}.finished SET {damage} WHERE id = '{}'", id("b"));
+    let sql = format!(
+        "UPDATE {schema}.finished SET {damage} WHERE id = '{}'",
+        id("b")
+    );
     user().await.batch_execute(&sql).await.expect(damage);
     scene
 }
 
 async fn page(scene: &Scene, filter: Filter) -> (Vec<String>, Vec<Damaged>) {
-    let query = PageQuery { filter, limit: 9, ..PageQuery::default() };
+    let query = PageQuery {
+        filter,
+        limit: 9,
+        ..PageQuery::default()
+    };
     let page = scene.store.jobs(query, scene.now).await.expect("a page");
     assert_eq!(page.next, None);
     (listed(&page.jobs), page.damaged)
@@ -42,16 +49,42 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
                 (["c", "a"].map(str::to_owned).as_slice(), 1),
                 "{damage}"
             );
-            assert_eq!((damaged[0].id, &damaged[0].queue), (Some(id("b")), &Some(queue("q"))));
-            assert!(damaged[0].why.starts_with(why), "{damage}: {}", damaged[0].why);
+            assert_eq!(
+                (damaged[0].id, &damaged[0].queue),
+                (Some(id("b")), &Some(queue("q")))
+            );
+            assert!(
+                damaged[0].why.starts_with(why),
+                "{damage}: {}",
+                damaged[0].why
+            );
         }
-        let groups =
-            scene.store.groups(GroupQuery { queue: None, limit: 9 }, scene.now).await.expect("groups");
+        let groups = scene
+            .store
+            .groups(
+                GroupQuery {
+                    queue: None,
+                    limit: 9,
+                },
+                scene.now,
+            )
+            .await
+            .expect("groups");
         assert_eq!((groups.len(), groups[0].count), (1, 3), "{damage}");
         assert_eq!(scene.queue("q").await.counts.of(State::Dead), 3);
-        assert!(scene.find("b").await.is_some(), "{damage}: what can be read of it is");
-        assert_eq!(scene.amend_named(&["b"], Action::Delete).await.applied, 1, "{damage}");
-        assert_eq!(page(&scene, Filter::default()).await, (vec!["c".to_owned(), "a".to_owned()], vec![]));
+        assert!(
+            scene.find("b").await.is_some(),
+            "{damage}: what can be read of it is"
+        );
+        assert_eq!(
+            scene.amend_named(&["b"], Action::Delete).await.applied,
+            1,
+            "{damage}"
+        );
+        assert_eq!(
+            page(&scene, Filter::default()).await,
+            (vec!["c".to_owned(), "a".to_owned()], vec![])
+        );
         assert_eq!(scene.queue("q").await.counts.of(State::Dead), 2);
     }
 }
@@ -65,8 +98,19 @@ async fn a_job_of_no_state_or_no_queue_is_shown_and_can_be_deleted() {
         let scene = three_dead_one_damaged(damage).await;
         let (names, damaged) = page(&scene, Filter::default()).await;
         assert_eq!(names, ["c", "a"], "{damage}");
-        assert_eq!(damaged, [Damaged { id: Some(id("b")), queue: of, why: why.to_owned() }]);
-        assert_eq!(scene.amend_named(&["b"], Action::Delete).await.applied, 1, "{damage}");
+        assert_eq!(
+            damaged,
+            [Damaged {
+                id: Some(id("b")),
+                queue: of,
+                why: why.to_owned()
+            }]
+        );
+        assert_eq!(
+            scene.amend_named(&["b"], Action::Delete).await.applied,
+            1,
+            "{damage}"
+        );
         assert_eq!(page(&scene, Filter::default()).await.1, []);
     }
 }

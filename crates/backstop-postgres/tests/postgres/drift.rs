@@ -4,7 +4,12 @@ use super::{fresh_store, user};
 use backstop_core::port::{Examination, Grade, Store};
 
 fn graded(examined: &Examination, grade: Grade) -> Vec<&str> {
-    examined.findings.iter().filter(|found| found.grade == grade).map(|found| found.what.as_str()).collect()
+    examined
+        .findings
+        .iter()
+        .filter(|found| found.grade == grade)
+        .map(|found| found.what.as_str())
+        .collect()
 }
 
 async fn examine(store: &dyn Store) -> Examination {
@@ -16,7 +21,13 @@ async fn a_server_without_fsync_falls_short_and_says_so() {
     let (store, _schema) = fresh_store().await;
     let examined = examine(&*store).await;
     assert_eq!(graded(&examined, Grade::Bad), ["fsync = off"]);
-    assert!(examined.promise.contains("a power cut may lose or damage everything"), "{}", examined.promise);
+    assert!(
+        examined
+            .promise
+            .contains("a power cut may lose or damage everything"),
+        "{}",
+        examined.promise
+    );
 }
 
 #[tokio::test]
@@ -25,8 +36,15 @@ async fn a_missing_index_and_a_changed_function_are_found() {
     let change = format!(
         "DROP INDEX {schema}.job_no; CREATE OR REPLACE FUNCTION {schema}.add_up(p_max int) RETURNS void LANGUAGE sql AS ''"
     );
-    user().await.batch_execute(&change).await.expect("an owner may do so");
+    user()
+        .await
+        .batch_execute(&change)
+        .await
+        .expect("an owner may do so");
     let examined = examine(&*store).await;
     let bad = graded(&examined, Grade::Bad).join("; ");
-    assert!(bad.contains("index job_no") && bad.contains("function add_up(p_max integer)"), "{bad}");
+    assert!(
+        bad.contains("index job_no") && bad.contains("function add_up(p_max integer)"),
+        "{bad}"
+    );
 }

@@ -55,10 +55,8 @@ const ENDS: &str = "
 /// What there is for a call: a ready job in each queue; the one of `q` claimed; a key of a stream that is due; the same taken.
 const READY: &str = "SELECT enqueue('q', 'k', '{}', id => '019f0000-0000-7000-8000-000000000001'), enqueue('bounded', 'k', '{}');";
 const CLAIMED: &str = "SELECT count(*) FROM claim(5, 'w', NOW + 5000000, '{q}', '{9}', NOW);";
-const DUE: &str =
-    "SELECT offer('s', '{a}', '{1}', '{60}', '{60}', '{NULL}', ARRAY[''::bytea], 100, NOW, NOW + 90000000);";
-const TAKEN: &str =
-    "SELECT count(*) FROM take_due('s', 5, 'w', NOW + 5000000, 9, 1000, 256, NOW, NOW + 90000000, FROM);";
+const DUE: &str = "SELECT offer('s', '{a}', '{1}', '{60}', '{60}', '{NULL}', ARRAY[''::bytea], 100, NOW, NOW + 90000000);";
+const TAKEN: &str = "SELECT count(*) FROM take_due('s', 5, 'w', NOW + 5000000, 9, 1000, 256, NOW, NOW + 90000000, FROM);";
 
 /// Calls, and what there is before.
 const CALLS: [(&[&str], &str); 34] = [
@@ -146,8 +144,9 @@ async fn no_call_walks_over_what_a_snapshot_keeps_alive() {
     let (_store, schema) = fresh_store().await;
     let inside = format!("SET search_path = {schema}; SET statement_timeout = 0; {ENDS}");
     let client = user().await;
-    let ground =
-        format!("{inside} SELECT set_gate('q', false), set_bounds('bounded', 1000, 'reject', 10000)");
+    let ground = format!(
+        "{inside} SELECT set_gate('q', false), set_bounds('bounded', 1000, 'reject', 10000)"
+    );
     client.batch_execute(&ground).await.expect("queues");
     let idle = user().await;
     // Our connections end such a transaction after a minute, and a busy machine may need longer.
@@ -166,9 +165,13 @@ async fn no_call_walks_over_what_a_snapshot_keeps_alive() {
             break;
         }
         let again = all_blocks(&inside, ROUNDS[1]).await;
-        last = std::iter::zip(last, again).map(|(one, other)| one.min(other)).collect();
+        last = std::iter::zip(last, again)
+            .map(|(one, other)| one.min(other))
+            .collect();
     }
-    idle.batch_execute("COMMIT").await.expect("it was open to the end");
+    idle.batch_execute("COMMIT")
+        .await
+        .expect("it was open to the end");
     let grown = grown(&first, &last);
     assert!(grown.is_empty(), "{}", grown.join("\n"));
 }
@@ -177,12 +180,16 @@ async fn no_call_walks_over_what_a_snapshot_keeps_alive() {
 fn grown(first: &[i64], last: &[i64]) -> Vec<String> {
     std::iter::zip(CALLS, std::iter::zip(first, last))
         .filter(|(_, (first, last))| **last > *first * 3 / 2 + 5)
-        .map(|((before, call), (first, last))| format!("{first} blocks, then {last}: {before:?} {call}"))
+        .map(|((before, call), (first, last))| {
+            format!("{first} blocks, then {last}: {before:?} {call}")
+        })
         .collect()
 }
 
 async fn churn(client: &Client, first: i64, last: i64) {
-    let rounds = CHURN.replace("FIRST", &first.to_string()).replace("LAST", &last.to_string());
+    let rounds = CHURN
+        .replace("FIRST", &first.to_string())
+        .replace("LAST", &last.to_string());
     let churn = format!("DO $churn$ DECLARE v_now bigint; v_id uuid; BEGIN {rounds} END $churn$");
     client.batch_execute(&churn).await.expect("churn");
 }
@@ -200,7 +207,11 @@ async fn all_blocks(inside: &str, rounds: i64) -> Vec<i64> {
                 .replace("FROM,", &format!("{FROM},"))
                 .replace("NOW", &now)
         };
-        let script = format!("BEGIN; {} {}; ROLLBACK", in_time(&before.concat()), in_time(&explain));
+        let script = format!(
+            "BEGIN; {} {}; ROLLBACK",
+            in_time(&before.concat()),
+            in_time(&explain)
+        );
         all.push(least_blocks(&client, &script).await);
     }
     all
@@ -219,23 +230,33 @@ async fn least_blocks(client: &Client, script: &str) -> i64 {
 /// The blocks of a statement that was explained.
 pub(super) fn blocks_of(lines: &[SimpleQueryMessage]) -> i64 {
     let buffers = lines.iter().find_map(|line| match line {
-        SimpleQueryMessage::Row(row) => {
-            row.get(0).and_then(|text| text.trim().strip_prefix("Buffers: shared "))
-        }
+        SimpleQueryMessage::Row(row) => row
+            .get(0)
+            .and_then(|text| text.trim().strip_prefix("Buffers: shared ")),
         _ => None,
     });
     let numbers = buffers.expect("a line of buffers").split(' ');
-    numbers.filter_map(|word| word.split_once('=')?.1.parse::<i64>().ok()).sum()
+    numbers
+        .filter_map(|word| word.split_once('=')?.1.parse::<i64>().ok())
+        .sum()
 }
 
 #[tokio::test]
 async fn every_function_that_can_be_called_is_looked_at_or_asked_for() {
     let (_store, schema) = fresh_store().await;
     let found = super::plans::functions(&user().await, &schema).await;
-    let is_called = |name: &str| CALLS.iter().any(|(_, call)| call.starts_with(&format!("{name}(")));
+    let is_called = |name: &str| {
+        CALLS
+            .iter()
+            .any(|(_, call)| call.starts_with(&format!("{name}(")))
+    };
     // Those that end runs call it.
     let looked_at = |name: &&String| name.as_str() == "settle" || is_called(name);
-    let others: BTreeSet<&str> = found.iter().filter(|name| !looked_at(name)).map(String::as_str).collect();
+    let others: BTreeSet<&str> = found
+        .iter()
+        .filter(|name| !looked_at(name))
+        .map(String::as_str)
+        .collect();
     assert_eq!(others, ASKED_FOR.into_iter().chain(LISTS).collect());
 }
 
@@ -248,10 +269,18 @@ async fn counts_are_exact_beside_transactions_that_take_long() {
     let (first, second, short) = (user().await, user().await, user().await);
     short.batch_execute(&push).await.expect("a job");
     for long in [&first, &second] {
-        long.batch_execute(&format!("BEGIN; {push}")).await.expect("a job");
+        long.batch_execute(&format!("BEGIN; {push}"))
+            .await
+            .expect("a job");
     }
     let mut pushed = 1;
-    for ended in [None, Some((&first, "COMMIT")), None, Some((&second, "ROLLBACK")), None] {
+    for ended in [
+        None,
+        Some((&first, "COMMIT")),
+        None,
+        Some((&second, "ROLLBACK")),
+        None,
+    ] {
         if let Some((long, end)) = ended {
             long.batch_execute(end).await.expect("it ends");
             pushed += u64::from(end == "COMMIT");

@@ -97,16 +97,29 @@ async fn channel(schema: &str) -> (Client, BoxStream<'static, String>) {
             }
         }
     });
-    client.batch_execute(&format!("LISTEN \"backstop:{schema}\"")).await.expect("it listens");
-    let heard = stream::unfold(heard, |mut heard| async move { Some((heard.recv().await?, heard)) });
+    client
+        .batch_execute(&format!("LISTEN \"backstop:{schema}\""))
+        .await
+        .expect("it listens");
+    let heard = stream::unfold(heard, |mut heard| async move {
+        Some((heard.recv().await?, heard))
+    });
     (client, heard.boxed())
 }
 
 /// What is said until this session says that it is enough.
 async fn said_until_now(client: &Client, schema: &str, said: &mut BoxStream<'_, String>) -> usize {
-    client.batch_execute(&format!("NOTIFY \"backstop:{schema}\", 'enough'")).await.expect("it says so");
+    client
+        .batch_execute(&format!("NOTIFY \"backstop:{schema}\", 'enough'"))
+        .await
+        .expect("it says so");
     let mut count = 0;
-    while tokio::time::timeout(PATIENCE, said.next()).await.expect("it comes").as_deref() != Some("enough") {
+    while tokio::time::timeout(PATIENCE, said.next())
+        .await
+        .expect("it comes")
+        .as_deref()
+        != Some("enough")
+    {
         count += 1;
     }
     count
@@ -124,7 +137,10 @@ async fn a_thousand_pushes_are_few_notifications() {
         pushed.expect("it goes in");
     }
     // The last one may still be on its way when its push is answered.
-    assert!(tokio::time::timeout(PATIENCE, said.next()).await.is_ok(), "nothing was said");
+    assert!(
+        tokio::time::timeout(PATIENCE, said.next()).await.is_ok(),
+        "nothing was said"
+    );
     let count = 1 + said_until_now(&client, &schema, &mut said).await;
     assert!(count <= 100, "{count} notifications");
 }
@@ -138,10 +154,20 @@ async fn a_transaction_of_the_users_carries_no_notification() {
     let mut theirs = user().await;
     let transaction = theirs.transaction().await.expect("a transaction");
     let jobs = [NewJob::from(job("q", "a"))];
-    enqueue_in(&transaction, &schema, &jobs, at(0)).await.expect("it goes in");
+    enqueue_in(&transaction, &schema, &jobs, at(0))
+        .await
+        .expect("it goes in");
     transaction.commit().await.expect("it commits");
     let sql = format!("SELECT {schema}.enqueue('q', 'k', '{{}}')");
     theirs.batch_execute(&sql).await.expect("it goes in");
-    assert_eq!(said_until_now(&client, &schema, &mut said).await, 0, "a commit would wait for every other");
-    assert_eq!(Scene::new(store).claim("q", 10).await.len(), 2, "polling finds them");
+    assert_eq!(
+        said_until_now(&client, &schema, &mut said).await,
+        0,
+        "a commit would wait for every other"
+    );
+    assert_eq!(
+        Scene::new(store).claim("q", 10).await.len(),
+        2,
+        "polling finds them"
+    );
 }

@@ -8,7 +8,9 @@ use tokio_postgres::{Client, Transaction};
 
 async fn enqueue(transaction: &Transaction<'_>, schema: &str, names: &[&str]) {
     let jobs: Vec<NewJob> = names.iter().map(|name| job("q", name).into()).collect();
-    enqueue_in(transaction, schema, &jobs, at(0)).await.expect("the jobs are taken in");
+    enqueue_in(transaction, schema, &jobs, at(0))
+        .await
+        .expect("the jobs are taken in");
 }
 
 async fn begin(client: &mut Client) -> Transaction<'_> {
@@ -24,7 +26,11 @@ async fn a_job_that_commits_late_is_claimed_next() {
     enqueue(&transaction, &schema, &["late"]).await;
     scene.insert([job("q", "second")]).await;
     assert_eq!(names(&scene.claim("q", 10).await), ["first", "second"]);
-    assert_eq!(names(&scene.claim("q", 10).await), [""; 0], "nobody sees what is not committed");
+    assert_eq!(
+        names(&scene.claim("q", 10).await),
+        [""; 0],
+        "nobody sees what is not committed"
+    );
     transaction.commit().await.expect("it commits");
     assert_eq!(names(&scene.claim("q", 10).await), ["late"]);
     assert_eq!(names(&scene.claim("q", 10).await), [""; 0]);
@@ -37,7 +43,9 @@ async fn a_job_that_commits_late_comes_before_those_that_came_after_it() {
     scene.insert([job("q", "first")]).await;
     let transaction = begin(&mut slow).await;
     enqueue(&transaction, &schema, &["late"]).await;
-    scene.insert([job("q", "second"), job("q", "third"), job("q", "fourth")]).await;
+    scene
+        .insert([job("q", "second"), job("q", "third"), job("q", "fourth")])
+        .await;
     assert_eq!(names(&scene.claim("q", 2).await), ["first", "second"]);
     transaction.commit().await.expect("it commits");
     // A queue that has enough without it is swept by the clock.
@@ -89,7 +97,10 @@ async fn a_late_job_beside_a_lease_with_holes_is_nobodys_but_its_own() {
     for run in held.iter().chain(&late) {
         assert_eq!(
             scene
-                .settle(&run.lease, backstop_core::Outcome::Done(backstop_core::verdict::Keep::Listed))
+                .settle(
+                    &run.lease,
+                    backstop_core::Outcome::Done(backstop_core::verdict::Keep::Listed)
+                )
                 .await,
             backstop_core::port::Settled::Applied
         );

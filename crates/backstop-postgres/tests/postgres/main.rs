@@ -33,7 +33,14 @@ async fn fresh_store() -> (Arc<dyn Store>, String) {
     let schema = schema_of(&address).expect("the address names a schema");
     open(&address).await;
     let store = PostgresStore::open(&roles::worker_of(&schema).await, Durability::Full);
-    (Arc::new(store.expect("the address is one").with_max_queues(QUEUES_IN_CONTRACT)), schema)
+    (
+        Arc::new(
+            store
+                .expect("the address is one")
+                .with_max_queues(QUEUES_IN_CONTRACT),
+        ),
+        schema,
+    )
 }
 
 /// The store behind an address, migrated.
@@ -45,5 +52,7 @@ async fn open(address: &str) -> Arc<dyn Store> {
 
 /// A connection of a user's own, as the owner of all schemas.
 async fn user() -> tokio_postgres::Client {
-    backstop_postgres::connect(&servers::postgres().url()).await.expect("the server takes connections")
+    backstop_postgres::connect(&servers::postgres().url())
+        .await
+        .expect("the server takes connections")
 }

@@ -274,7 +274,10 @@ async fn no_call_reads_more_than_its_own_jobs() {
     let (_store, schema) = fresh_store().await;
     let mut client = user().await;
     let inside = format!("SET search_path = {schema}; SET statement_timeout = 0");
-    client.batch_execute(&format!("{inside}; {OTHERS}; {STREAMS}")).await.expect("100,000 of each");
+    client
+        .batch_execute(&format!("{inside}; {OTHERS}; {STREAMS}"))
+        .await
+        .expect("100,000 of each");
     for (call, about) in CALLS {
         check(&mut client, call, about).await;
     }
@@ -288,10 +291,19 @@ async fn no_call_reads_more_than_its_own_jobs_where_the_server_believes_that_the
     let mut client = user().await;
     let inside = format!("SET search_path = {schema}; SET statement_timeout = 0");
     client.batch_execute(&inside).await.expect("a session");
-    client.batch_execute(&format!("BEGIN; {OTHERS}; {STREAMS}; ROLLBACK")).await.expect("room");
+    client
+        .batch_execute(&format!("BEGIN; {OTHERS}; {STREAMS}; ROLLBACK"))
+        .await
+        .expect("room");
     client.batch_execute(SEEN_EMPTY).await.expect("statistics");
-    client.batch_execute(&format!("{OTHERS}; {STREAMS}")).await.expect("100,000 of each");
-    for (call, about) in CALLS.into_iter().filter(|(call, _)| !call.contains(" pick(")) {
+    client
+        .batch_execute(&format!("{OTHERS}; {STREAMS}"))
+        .await
+        .expect("100,000 of each");
+    for (call, about) in CALLS
+        .into_iter()
+        .filter(|(call, _)| !call.contains(" pick("))
+    {
         check(&mut client, call, about).await;
     }
     client.batch_execute("ANALYZE").await.expect("statistics");
@@ -309,7 +321,10 @@ async fn no_seizure_reads_more_than_it_takes_whatever_the_planner_knows() {
     let (_store, schema) = fresh_store().await;
     let client = user().await;
     let inside = format!("SET search_path = {schema}; SET statement_timeout = 0");
-    client.batch_execute(&format!("{inside}; {ALL_RUN}")).await.expect("100,000 that run");
+    client
+        .batch_execute(&format!("{inside}; {ALL_RUN}"))
+        .await
+        .expect("100,000 that run");
     for known in ["", "ANALYZE job", "ANALYZE lease", "ANALYZE"] {
         client.batch_execute(known).await.expect("statistics");
         let mut client = user().await;
@@ -333,8 +348,15 @@ async fn no_call_about_streams_reads_more_than_its_own_keys_whatever_the_planner
     let (_store, schema) = fresh_store().await;
     let mut client = user().await;
     let inside = format!("SET search_path = {schema}; SET statement_timeout = 0");
-    client.batch_execute(&format!("{inside}; {OTHERS}; {ANALYZE_STREAMS}")).await.expect("jobs");
-    let calls = || CALLS.into_iter().filter(|(call, _)| ABOUT_STREAMS.iter().any(|name| call.contains(name)));
+    client
+        .batch_execute(&format!("{inside}; {OTHERS}; {ANALYZE_STREAMS}"))
+        .await
+        .expect("jobs");
+    let calls = || {
+        CALLS
+            .into_iter()
+            .filter(|(call, _)| ABOUT_STREAMS.iter().any(|name| call.contains(name)))
+    };
     for (call, _) in calls() {
         let transaction = client.transaction().await.expect("a transaction");
         transaction.batch_execute(CLAIMED).await.expect("claims");
@@ -345,14 +367,24 @@ async fn no_call_about_streams_reads_more_than_its_own_keys_whatever_the_planner
     for (call, about) in calls() {
         check(&mut client, call, about).await;
     }
-    client.batch_execute(ANALYZE_STREAMS).await.expect("statistics");
+    client
+        .batch_execute(ANALYZE_STREAMS)
+        .await
+        .expect("statistics");
     for (call, about) in calls() {
         check(&mut client, call, about).await;
     }
 }
 
 const ANALYZE_STREAMS: &str = "ANALYZE stream, stream_key, stream_record";
-const ABOUT_STREAMS: [&str; 6] = ["'s'", "'{s}'", " take_due(", " keep(", " advance(", " streams("];
+const ABOUT_STREAMS: [&str; 6] = [
+    "'s'",
+    "'{s}'",
+    " take_due(",
+    " keep(",
+    " advance(",
+    " streams(",
+];
 
 async fn check(client: &mut Client, call: &str, about: i64) {
     check_in(client, CLAIMED, call, about).await;
@@ -365,9 +397,16 @@ async fn check_in(client: &mut Client, before: &str, call: &str, about: i64) {
     transaction.batch_execute(call).await.expect(call);
     let (scanned, fetched) = rows(&transaction).await;
     transaction.rollback().await.expect("it rolls back");
-    assert_eq!(scanned - scanned_before, 0, "read a table from end to end: {call}");
+    assert_eq!(
+        scanned - scanned_before,
+        0,
+        "read a table from end to end: {call}"
+    );
     let fetched = fetched - fetched_before;
-    assert!(fetched <= about * ROWS_EACH + ROWS_BESIDE, "{fetched} rows for {about} jobs: {call}");
+    assert!(
+        fetched <= about * ROWS_EACH + ROWS_BESIDE,
+        "{fetched} rows for {about} jobs: {call}"
+    );
 }
 
 /// Rows read so far in this transaction: of whole tables, and by index. What is asked about all leases, or all workers, reads these tables
@@ -385,13 +424,19 @@ async fn rows(transaction: &Transaction<'_>) -> (i64, i64) {
 async fn every_function_that_can_be_called_is_among_the_calls() {
     let (_store, schema) = fresh_store().await;
     let found = functions(&user().await, &schema).await;
-    let missing = |name: &&String| !CALLS.iter().any(|(call, _)| call.contains(&format!("{name}(")));
+    let missing = |name: &&String| {
+        !CALLS
+            .iter()
+            .any(|(call, _)| call.contains(&format!("{name}(")))
+    };
     assert_eq!(found.iter().filter(missing).count(), 0, "{found:?}");
 }
 
 pub(super) async fn functions(client: &Client, schema: &str) -> BTreeSet<String> {
-    let entries =
-        "SELECT proname::text FROM pg_proc WHERE prosecdef AND pronamespace = $1::text::regnamespace";
-    let rows = client.query(entries, &[&schema]).await.expect("the catalogue");
+    let entries = "SELECT proname::text FROM pg_proc WHERE prosecdef AND pronamespace = $1::text::regnamespace";
+    let rows = client
+        .query(entries, &[&schema])
+        .await
+        .expect("the catalogue");
     rows.iter().map(|row| row.get(0)).collect()
 }

@@ -12,7 +12,12 @@ use std::sync::Arc;
 /// How many leases there are.
 async fn leases(schema: &str) -> i64 {
     let count = format!("SELECT count(*) FROM {schema}.lease");
-    user().await.query_one(&count, &[]).await.expect("the owner reads").get(0)
+    user()
+        .await
+        .query_one(&count, &[])
+        .await
+        .expect("the owner reads")
+        .get(0)
 }
 
 const DONE: Outcome = Outcome::Done(Keep::Listed);
@@ -21,25 +26,51 @@ const DONE: Outcome = Outcome::Done(Keep::Listed);
 async fn claims_that_are_one_lease_or_several_end_in_one_call() {
     let (store, _) = fresh_store().await;
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     let whole = scene.claim("q", 3).await;
     let low = |name| job("q", name).priority(Priority::Low);
-    scene.insert([job("q", "d"), low("e"), job("p", "f"), job("q", "g")]).await;
+    scene
+        .insert([job("q", "d"), low("e"), job("p", "f"), job("q", "g")])
+        .await;
     let claim = scene.claim_of(&[("q", 3), ("p", 1)]);
     let spread = scene.claim_as(&claim).await;
-    let leases: Vec<Lease> = whole.iter().chain(&spread).map(|run| run.lease.clone()).collect();
+    let leases: Vec<Lease> = whole
+        .iter()
+        .chain(&spread)
+        .map(|run| run.lease.clone())
+        .collect();
     assert_eq!(leases.len(), 7);
 
     // Those of one claim are not beside each other, and some have no right to end what they name.
-    let foreign = Lease { number: LeaseNumber::draw(99), ..leases[1].clone() };
-    let elsewhere = Lease { queue: leases[6].queue.clone(), ..leases[2].clone() };
-    let others = Lease { number: leases[3].number, ..leases[2].clone() };
-    let order =
-        [&leases[3], &foreign, &leases[0], &leases[6], &elsewhere, &leases[1], &leases[4], &leases[5]];
+    let foreign = Lease {
+        number: LeaseNumber::draw(99),
+        ..leases[1].clone()
+    };
+    let elsewhere = Lease {
+        queue: leases[6].queue.clone(),
+        ..leases[2].clone()
+    };
+    let others = Lease {
+        number: leases[3].number,
+        ..leases[2].clone()
+    };
+    let order = [
+        &leases[3], &foreign, &leases[0], &leases[6], &elsewhere, &leases[1], &leases[4],
+        &leases[5],
+    ];
     let answers = scene.settle_all(order.map(|lease| (lease, DONE))).await;
-    assert_eq!(answers, [Applied, Stale, Applied, Applied, Stale, Applied, Applied, Applied]);
     assert_eq!(
-        scene.settle_all([(&others, DONE), (&leases[0], DONE)]).await,
+        answers,
+        [
+            Applied, Stale, Applied, Applied, Stale, Applied, Applied, Applied
+        ]
+    );
+    assert_eq!(
+        scene
+            .settle_all([(&others, DONE), (&leases[0], DONE)])
+            .await,
         [Stale, Applied],
         "a repetition"
     );
@@ -49,7 +80,11 @@ async fn claims_that_are_one_lease_or_several_end_in_one_call() {
         let status = scene.queue(queue).await;
         let count = |state| status.counts.of(state);
         assert_eq!(
-            (count(State::Running), count(State::Done), status.totals.done),
+            (
+                count(State::Running),
+                count(State::Done),
+                status.totals.done
+            ),
             (0, done, done),
             "{queue}"
         );
@@ -60,10 +95,19 @@ async fn claims_that_are_one_lease_or_several_end_in_one_call() {
 async fn a_job_that_was_given_back_is_no_longer_ended_by_its_claim() {
     let (store, _) = fresh_store().await;
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     let runs = scene.claim("q", 3).await;
-    assert_eq!(scene.settle(&runs[1].lease, Outcome::Released { at: scene.now }).await, Applied);
-    let answers = scene.settle_all(runs.iter().map(|run| (&run.lease, DONE))).await;
+    assert_eq!(
+        scene
+            .settle(&runs[1].lease, Outcome::Released { at: scene.now })
+            .await,
+        Applied
+    );
+    let answers = scene
+        .settle_all(runs.iter().map(|run| (&run.lease, DONE)))
+        .await;
     assert_eq!(answers, [Applied, Stale, Applied]);
     assert_eq!(scene.claim("q", 3).await.len(), 1);
 }
@@ -74,18 +118,26 @@ async fn settlements_of_one_lease_that_overlap_leave_no_emptied_lease() {
     let other: Arc<dyn Store> = Arc::clone(&store);
     let mut scene = Scene::new(store);
     for round in 0..60 {
-        scene.insert((0..8).map(|n| job("q", &format!("{round}-{n}")))).await;
+        scene
+            .insert((0..8).map(|n| job("q", &format!("{round}-{n}"))))
+            .await;
         let runs = scene.claim("q", 8).await;
         let now = scene.now;
         let ends = runs.iter().enumerate().map(|(n, run)| {
             let outcome = if n % 3 == 2 { retry_at(now) } else { DONE };
-            let settlement = backstop_core::verdict::Settlement { lease: run.lease.clone(), outcome };
+            let settlement = backstop_core::verdict::Settlement {
+                lease: run.lease.clone(),
+                outcome,
+            };
             let store = Arc::clone(&other);
             tokio::spawn(async move { store.settle(vec![settlement], now).await })
         });
         // A beat locks the lease, too.
         let kept: Vec<Lease> = runs.iter().map(|run| run.lease.clone()).collect();
-        let (answers, _) = tokio::join!(join_all(ends), scene.beat_as(WORKER, &kept, now.after(LEASE)));
+        let (answers, _) = tokio::join!(
+            join_all(ends),
+            scene.beat_as(WORKER, &kept, now.after(LEASE))
+        );
         for answer in answers {
             assert_eq!(answer.expect("it does not panic"), Ok(vec![Applied]));
         }
@@ -105,13 +157,23 @@ async fn a_seizure_goes_on_behind_emptied_leases_and_removes_them() {
          SELECT 1000000 + n, 1000000 + n, 1000000 + n, 0, l.until - greatest(n, 5000), l.queue, l.level, 'gone'
          FROM {schema}.lease l, generate_series(1, 10000) n"
     );
-    user().await.batch_execute(&emptied).await.expect("the owner writes");
+    user()
+        .await
+        .batch_execute(&emptied)
+        .await
+        .expect("the owner writes");
     assert_eq!(leases(&schema).await, 10_001);
     scene.now = scene.now.after(LEASE).after(Span::secs(1));
-    let seize = Seize { max: 20, ..scene.seize_of("rescuer") };
+    let seize = Seize {
+        max: 20,
+        ..scene.seize_of("rescuer")
+    };
     let seizure = scene.seize_some(&seize).await;
     assert_eq!(
-        (names(seizure.runs.iter().map(|seized| &seized.run)), seizure.more),
+        (
+            names(seizure.runs.iter().map(|seized| &seized.run)),
+            seizure.more
+        ),
         (vec!["left".to_owned()], false)
     );
     assert_eq!(leases(&schema).await, 1, "only the seizer's own");
@@ -121,22 +183,47 @@ async fn a_seizure_goes_on_behind_emptied_leases_and_removes_them() {
 async fn a_seizure_that_passes_a_locked_lease_over_looks_for_it_again() {
     let (store, schema) = fresh_store().await;
     let mut scene = Scene::new(store);
-    scene.insert(["first", "second"].map(|name| job("q", name))).await;
+    scene
+        .insert(["first", "second"].map(|name| job("q", name)))
+        .await;
     scene.claim_one("q").await;
     scene.now = scene.now.after(Span::secs(1));
     scene.claim_one("q").await;
     scene.now = scene.now.after(LEASE).after(Span::minutes(1));
-    let (mut user, settling) =
-        (user().await, format!("SELECT no FROM {schema}.lease ORDER BY until LIMIT 1 FOR KEY SHARE"));
-    let transaction = user.transaction().await.expect("the server takes transactions");
-    transaction.batch_execute(&settling).await.expect("the owner locks");
+    let (mut user, settling) = (
+        user().await,
+        format!("SELECT no FROM {schema}.lease ORDER BY until LIMIT 1 FOR KEY SHARE"),
+    );
+    let transaction = user
+        .transaction()
+        .await
+        .expect("the server takes transactions");
+    transaction
+        .batch_execute(&settling)
+        .await
+        .expect("the owner locks");
     let seize = scene.seize_of("rescuer");
     let seizure = scene.seize_some(&seize).await;
     assert_eq!(
-        (names(seizure.runs.iter().map(|seized| &seized.run)), seizure.more),
+        (
+            names(seizure.runs.iter().map(|seized| &seized.run)),
+            seizure.more
+        ),
         (vec!["second".to_owned()], false)
     );
-    transaction.rollback().await.expect("the server ends transactions");
+    transaction
+        .rollback()
+        .await
+        .expect("the server ends transactions");
     scene.now = scene.now.after(Span::secs(1));
-    assert_eq!(names(scene.seize("rescuer").await.iter().map(|seized| &seized.run)), ["first"]);
+    assert_eq!(
+        names(
+            scene
+                .seize("rescuer")
+                .await
+                .iter()
+                .map(|seized| &seized.run)
+        ),
+        ["first"]
+    );
 }

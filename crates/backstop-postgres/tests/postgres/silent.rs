@@ -19,6 +19,9 @@ async fn a_pool_full_of_silent_connections_fails_no_call() {
     tokio::task::yield_now().await;
     proxy.set(Mode::Pass);
     for _ in 0..8 {
-        store.queues(at(0)).await.expect("on a connection that answers");
+        store
+            .queues(at(0))
+            .await
+            .expect("on a connection that answers");
     }
 }

@@ -19,7 +19,9 @@ async fn a_claim_costs_the_same_however_long_a_snapshot_is_held() {
         .expect("a snapshot");
     let (mut first, mut last) = (0, 0);
     for round in 0..ROUNDS {
-        scene.insert((0..BATCH).map(|n| job("q", &format!("{round}-{n}")))).await;
+        scene
+            .insert((0..BATCH).map(|n| job("q", &format!("{round}-{n}"))))
+            .await;
         let blocks = blocks(&client, &schema).await;
         if round < 10 {
             first = first.max(blocks);
@@ -27,9 +29,17 @@ async fn a_claim_costs_the_same_however_long_a_snapshot_is_held() {
         last = blocks;
         let runs = scene.claim("q", BATCH).await;
         assert_eq!(runs.len(), BATCH);
-        scene.settle_all(runs.iter().map(|run| (&run.lease, Outcome::Done(Keep::Listed)))).await;
+        scene
+            .settle_all(
+                runs.iter()
+                    .map(|run| (&run.lease, Outcome::Done(Keep::Listed))),
+            )
+            .await;
     }
-    assert!(last <= first * 3 / 2, "{first} blocks at first, {last} after {ROUNDS} rounds");
+    assert!(
+        last <= first * 3 / 2,
+        "{first} blocks at first, {last} after {ROUNDS} rounds"
+    );
     drop(idle);
 }
 
@@ -47,6 +57,9 @@ async fn blocks(client: &Client, schema: &str) -> i64 {
         .await
         .expect("it explains");
     let lines = client.simple_query(&claim).await.expect("it explains");
-    client.batch_execute("ROLLBACK").await.expect("it rolls back");
+    client
+        .batch_execute("ROLLBACK")
+        .await
+        .expect("it rolls back");
     super::held::blocks_of(&lines)
 }

@@ -3,7 +3,8 @@
 use super::{fresh_store, open, user};
 use backstop_core::limits::TAKE_BYTES_MAX;
 use backstop_core::port::{
-    Advance, Advanced, KeyLease, KeyQuery, Offered, Retention, Store, Take, Taken, Then, Wanted, WhichKeys,
+    Advance, Advanced, KeyLease, KeyQuery, Offered, Retention, Store, Take, Taken, Then, Wanted,
+    WhichKeys,
 };
 use backstop_core::stream::{Change, Count, Counts, Record, StoredKey};
 use backstop_core::{LeaseNumber, Payload, StreamKey, StreamName, Time, WorkerName};
@@ -27,16 +28,31 @@ fn key(number: usize) -> StreamKey {
 }
 
 fn record(number: usize, position: i64) -> Record {
-    Record { key: key(number), position, step: 60, tenant: None, payload: Payload::stored(b"{}".to_vec()) }
+    Record {
+        key: key(number),
+        position,
+        step: 60,
+        tenant: None,
+        payload: Payload::stored(b"{}".to_vec()),
+    }
 }
 
 async fn offer(store: &dyn Store, records: Vec<Record>, now: Time) -> Vec<Offered> {
-    store.offer(stream(), records, now).await.expect("the store answers")
+    store
+        .offer(stream(), records, now)
+        .await
+        .expect("the store answers")
 }
 
 async fn take(store: &dyn Store, number: LeaseNumber, wanted: Wanted, now: Time) -> Taken {
     let worker = WorkerName::new("w");
-    let take = Take { stream: stream(), number, worker, until: now.after(LEASE), wanted };
+    let take = Take {
+        stream: stream(),
+        number,
+        worker,
+        until: now.after(LEASE),
+        wanted,
+    };
     store.take(take, now).await.expect("the store answers")
 }
 
@@ -44,15 +60,41 @@ async fn take(store: &dyn Store, number: LeaseNumber, wanted: Wanted, now: Time)
 fn done(number: LeaseNumber, stored: &StoredKey, then: Then) -> Advance {
     let mut counts = Counts::default();
     counts[Count::Handled] = stored.records.len() as u64;
-    let drop = stored.records.iter().map(|record| record.position).collect();
-    let change = Change { watermark: Some(60), counts, drop, ..Change::default() };
-    let lease = KeyLease { stream: stream(), key: stored.key.clone(), number };
-    Advance { lease, turn: 1, seen: stored.arrived, change, then }
+    let drop = stored
+        .records
+        .iter()
+        .map(|record| record.position)
+        .collect();
+    let change = Change {
+        watermark: Some(60),
+        counts,
+        drop,
+        ..Change::default()
+    };
+    let lease = KeyLease {
+        stream: stream(),
+        key: stored.key.clone(),
+        number,
+    };
+    Advance {
+        lease,
+        turn: 1,
+        seen: stored.arrived,
+        change,
+        then,
+    }
 }
 
 async fn finish(store: &dyn Store, number: LeaseNumber, taken: &Taken, now: Time) -> Vec<Advanced> {
-    let advances = taken.keys.iter().map(|stored| done(number, stored, Then::Release(None))).collect();
-    store.advance(advances, now).await.expect("the store answers")
+    let advances = taken
+        .keys
+        .iter()
+        .map(|stored| done(number, stored, Then::Release(None)))
+        .collect();
+    store
+        .advance(advances, now)
+        .await
+        .expect("the store answers")
 }
 
 async fn number(schema: &str, sql: &str) -> i64 {
@@ -70,9 +112,16 @@ async fn work(store: &dyn Store, scene: &mut Scene, worker: usize) -> (usize, us
     let (mut held, mut handled) = (0, 0);
     for round in 0..30_u32 {
         let keys = (0..KEYS).map(|n| (n * 7 + round as usize + worker) % KEYS);
-        let records = keys.clone().take(25).map(|n| record(n, i64::from(round) * 60)).collect();
+        let records = keys
+            .clone()
+            .take(25)
+            .map(|n| record(n, i64::from(round) * 60))
+            .collect();
         let answers = offer(store, records, scene.now).await;
-        held += answers.iter().filter(|answer| **answer == Offered::Held).count();
+        held += answers
+            .iter()
+            .filter(|answer| **answer == Offered::Held)
+            .count();
         let wanted = match round % 3 {
             0 => Wanted::Due(10),
             1 => Wanted::Keys(keys.skip(10).map(key).collect()),
@@ -80,11 +129,28 @@ async fn work(store: &dyn Store, scene: &mut Scene, worker: usize) -> (usize, us
         };
         let number = scene.draw();
         let taken = take(store, number, wanted, scene.now).await.keys;
-        let then = if round % 5 == 0 { Then::Clear } else { Then::Release(None) };
-        let advances = taken.iter().rev().map(|stored| done(number, stored, then)).collect();
-        let answers = store.advance(advances, scene.now).await.expect("the store answers");
-        let applied = taken.iter().rev().zip(answers).filter(|(_, answer)| *answer == Advanced::Applied);
-        handled += applied.map(|(stored, _)| stored.records.len()).sum::<usize>();
+        let then = if round % 5 == 0 {
+            Then::Clear
+        } else {
+            Then::Release(None)
+        };
+        let advances = taken
+            .iter()
+            .rev()
+            .map(|stored| done(number, stored, then))
+            .collect();
+        let answers = store
+            .advance(advances, scene.now)
+            .await
+            .expect("the store answers");
+        let applied = taken
+            .iter()
+            .rev()
+            .zip(answers)
+            .filter(|(_, answer)| *answer == Advanced::Applied);
+        handled += applied
+            .map(|(stored, _)| stored.records.len())
+            .sum::<usize>();
     }
     (held, handled)
 }
@@ -119,12 +185,18 @@ async fn many_with_the_same_keys() -> i64 {
         let (more_held, more_handled) = worker.await.expect("no task panics");
         (held, handled) = (held + more_held, handled + more_handled);
     }
-    assert!(held > 0 && handled > 0 && handled <= held, "{handled} of {held}");
+    assert!(
+        held > 0 && handled > 0 && handled <= held,
+        "{handled} of {held}"
+    );
     let found = store.streams().await.expect("streams").remove(0);
     assert_eq!(found.counts[Count::Handled], handled as u64);
     for (counted, sql) in [
         (found.keys, "SELECT count(*) FROM stream_key"),
-        (found.holding, "SELECT count(*) FROM stream_key WHERE records > 0"),
+        (
+            found.holding,
+            "SELECT count(*) FROM stream_key WHERE records > 0",
+        ),
         (found.records, "SELECT count(*) FROM stream_record"),
         (found.records, "SELECT sum(records) FROM stream_key"),
     ] {
@@ -140,8 +212,13 @@ async fn many_with_the_same_keys() -> i64 {
 async fn a_record_in_order_leaves_every_index_as_it_is() {
     let server = Postgres::start(Settings::default());
     let address = server.fresh_url();
-    let (store, schema) = (open(&address).await, schema_of(&address).expect("an address"));
-    let user = backstop_postgres::connect(&address).await.expect("a connection");
+    let (store, schema) = (
+        open(&address).await,
+        schema_of(&address).expect("an address"),
+    );
+    let user = backstop_postgres::connect(&address)
+        .await
+        .expect("a connection");
     let mut scene = Scene::new(Arc::clone(&store));
     let keys: Vec<StreamKey> = (0..2_000).map(key).collect();
     let size = format!(
@@ -152,8 +229,16 @@ async fn a_record_in_order_leaves_every_index_as_it_is() {
         let number = scene.draw();
         let taken = take(&*store, number, Wanted::Keys(keys.clone()), scene.now).await;
         assert_eq!(taken.keys.len(), keys.len());
-        assert_eq!(finish(&*store, number, &taken, scene.now).await, vec![Advanced::Applied; keys.len()]);
-        sizes.push(user.query_one(&size, &[]).await.expect("a size").get::<_, i64>(0));
+        assert_eq!(
+            finish(&*store, number, &taken, scene.now).await,
+            vec![Advanced::Applied; keys.len()]
+        );
+        sizes.push(
+            user.query_one(&size, &[])
+                .await
+                .expect("a size")
+                .get::<_, i64>(0),
+        );
     }
     assert_eq!(sizes[1], sizes[19], "{sizes:?}");
 }
@@ -168,11 +253,21 @@ async fn counts_are_added_up_and_stay_the_same() {
     let taken = take(&*store, number, Wanted::Due(10), scene.now).await;
     finish(&*store, number, &taken, scene.now).await;
     let before = store.streams().await.expect("streams");
-    assert_eq!((before[0].keys, before[0].holding, before[0].records), (30, 20, 20));
+    assert_eq!(
+        (before[0].keys, before[0].holding, before[0].records),
+        (30, 20, 20)
+    );
     assert_eq!(before[0].counts[Count::Handled], 10);
-    let retention = Retention { usual: None, queues: Vec::new(), max: 1 };
+    let retention = Retention {
+        usual: None,
+        queues: Vec::new(),
+        max: 1,
+    };
     store.prune(retention, scene.now).await.expect("it prunes");
-    assert_eq!(self::number(&schema, "SELECT count(*) FROM stream_tally").await, 0);
+    assert_eq!(
+        self::number(&schema, "SELECT count(*) FROM stream_tally").await,
+        0
+    );
     assert_eq!(store.streams().await.expect("streams"), before);
 }
 
@@ -183,10 +278,16 @@ async fn a_take_brings_no_more_than_can_be_carried() {
     let mut scene = Scene::new(Arc::clone(&store));
     let keys = TAKE_BYTES_MAX / LARGE + 8;
     for n in 0..keys {
-        let large = Record { payload: Payload::stored(vec![b' '; LARGE]), ..record(n, 60) };
+        let large = Record {
+            payload: Payload::stored(vec![b' '; LARGE]),
+            ..record(n, 60)
+        };
         offer(&*store, vec![large], scene.now).await;
     }
-    for (mut wanted, left) in [(Wanted::Due(1_000), 7), (Wanted::Keys((0..keys).map(key).collect()), 7)] {
+    for (mut wanted, left) in [
+        (Wanted::Due(1_000), 7),
+        (Wanted::Keys((0..keys).map(key).collect()), 7),
+    ] {
         let number = scene.draw();
         let first = take(&*store, number, wanted.clone(), scene.now).await.keys;
         assert_eq!(first.len(), keys - left);
@@ -210,14 +311,28 @@ async fn two_decisions_about_a_key_are_taken_in_one_after_the_other() {
     let mut advances = Vec::new();
     for turn in [1, 2, 3] {
         for stored in &taken.keys {
-            let then = if turn == 3 { Then::Release(None) } else { Then::Keep(scene.now.after(LEASE)) };
-            let mut advance = Advance { turn, ..done(number, stored, then) };
+            let then = if turn == 3 {
+                Then::Release(None)
+            } else {
+                Then::Keep(scene.now.after(LEASE))
+            };
+            let mut advance = Advance {
+                turn,
+                ..done(number, stored, then)
+            };
             advance.change.watermark = Some(i64::from(turn) * 60);
             advances.push(advance);
         }
     }
-    assert_eq!(store.advance(advances, scene.now).await.expect("answers"), [Advanced::Applied; 6]);
-    let found = store.stream_key(stream(), key(2)).await.expect("an answer").expect("it is known");
+    assert_eq!(
+        store.advance(advances, scene.now).await.expect("answers"),
+        [Advanced::Applied; 6]
+    );
+    let found = store
+        .stream_key(stream(), key(2))
+        .await
+        .expect("an answer")
+        .expect("it is known");
     assert_eq!((found.watermark, found.count), (Some(180), 0));
 }
 
@@ -232,10 +347,25 @@ async fn a_damaged_key_hides_no_other() {
          UPDATE {schema}.stream_record SET key = key || repeat('k', 600) WHERE key = '{key}'",
         key = key(1)
     );
-    user().await.batch_execute(&damage).await.expect("an owner may do so");
-    let query = KeyQuery { stream: stream(), after: None, which: WhichKeys::All, limit: 9 };
+    user()
+        .await
+        .batch_execute(&damage)
+        .await
+        .expect("an owner may do so");
+    let query = KeyQuery {
+        stream: stream(),
+        after: None,
+        which: WhichKeys::All,
+        limit: 9,
+    };
     let listed = store.stream_keys(query, scene.now).await.expect("keys");
-    assert_eq!(listed.iter().map(|found| found.key.clone()).collect::<Vec<_>>(), [key(0), key(2)]);
+    assert_eq!(
+        listed
+            .iter()
+            .map(|found| found.key.clone())
+            .collect::<Vec<_>>(),
+        [key(0), key(2)]
+    );
     let taken = take(&*store, scene.draw(), Wanted::Due(9), scene.now).await;
     assert_eq!(taken.keys.len(), 2);
 }

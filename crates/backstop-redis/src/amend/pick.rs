@@ -44,25 +44,51 @@ impl<'a> Wanted<'a> {
         let read = |cursor: &String| {
             let member = cursor.strip_prefix(CURSOR).and_then(from_hex);
             let member = member.filter(|member| member.len() == MEMBER);
-            member.ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
+            member
+                .ok_or_else(|| StoreError::misuse("amend", "the cursor is not one this store made"))
         };
         let after = amendment.cursor.as_ref().map(read).transpose()?;
-        Ok(Self { filter, amendment, after, max: amendment.max.clamp(1, AMEND_MAX) })
+        Ok(Self {
+            filter,
+            amendment,
+            after,
+            max: amendment.max.clamp(1, AMEND_MAX),
+        })
     }
 
     /// The next jobs that fit and that the action could apply to.
     pub(super) async fn pick(&self, base: &Base) -> Answer<Picked> {
         let queues = queues(base, DOING, &self.filter).await?;
-        let lines = Lines { base, doing: DOING, queues: &queues };
-        let mut search = Search { wanted: self, lines, looked: 0, last: None, spots: Vec::new(), next: None };
-        let states: Vec<State> = State::ALL.into_iter().filter(|state| self.reaches(*state)).collect();
+        let lines = Lines {
+            base,
+            doing: DOING,
+            queues: &queues,
+        };
+        let mut search = Search {
+            wanted: self,
+            lines,
+            looked: 0,
+            last: None,
+            spots: Vec::new(),
+            next: None,
+        };
+        let states: Vec<State> = State::ALL
+            .into_iter()
+            .filter(|state| self.reaches(*state))
+            .collect();
         match lines.whole(&states, SCAN_MAX).await? {
             Some(found) => search.through(found).await?,
             None => search.walk().await?,
         }
-        let next = search.next.map(|member| format!("{CURSOR}{}", to_hex(&member)));
+        let next = search
+            .next
+            .map(|member| format!("{CURSOR}{}", to_hex(&member)));
         let spots = search.spots;
-        Ok(Picked { queues, spots, next })
+        Ok(Picked {
+            queues,
+            spots,
+            next,
+        })
     }
 
     fn reaches(&self, state: State) -> bool {
@@ -111,7 +137,10 @@ impl Search<'_> {
         self.last.clone_from(&self.wanted.after);
         loop {
             let (line, after) = (Line::of(Part::Order), self.last.as_deref());
-            let found = self.lines.next(line, Direction::Forward, after, LOOK_AT_ONCE).await?;
+            let found = self
+                .lines
+                .next(line, Direction::Forward, after, LOOK_AT_ONCE)
+                .await?;
             if found.is_empty() || self.look(&found).await? == Step::Full {
                 return Ok(());
             }

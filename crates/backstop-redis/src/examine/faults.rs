@@ -25,18 +25,24 @@ const FAULTS: [Fault; 2] = [
 /// The known faults of a version.
 pub(super) fn known(version: &str) -> impl Iterator<Item = Fault> {
     let version = numbers(version);
-    FAULTS.into_iter().filter(move |fault| !is_mended(fault.mended, version))
+    FAULTS
+        .into_iter()
+        .filter(move |fault| !is_mended(fault.mended, version))
 }
 
 fn numbers(version: &str) -> (u32, u32, u32) {
-    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or_default());
+    let mut numbers = version
+        .split('.')
+        .map(|number| number.parse().unwrap_or_default());
     let mut next = || numbers.next().unwrap_or_default();
     (next(), next(), next())
 }
 
 /// A line of releases that is younger than all those mended never had the fault.
 fn is_mended(mended: &[(u32, u32, u32)], version: (u32, u32, u32)) -> bool {
-    let same_line = mended.iter().find(|first| (first.0, first.1) == (version.0, version.1));
+    let same_line = mended
+        .iter()
+        .find(|first| (first.0, first.1) == (version.0, version.1));
     match same_line {
         Some(first) => version >= *first,
         None => mended.iter().all(|first| version > *first),

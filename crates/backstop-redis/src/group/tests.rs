@@ -14,7 +14,16 @@ fn part(jobs: usize) -> (Part, Answered) {
     let payload = Payload::json(b"1".to_vec()).expect("JSON");
     let job = NewJob::new(JobId::from_bytes([1; 16]), queue("q"), kind, payload);
     let (arrivals, now) = ((0..).take(jobs).collect(), Time::from_micros(0));
-    (Part { jobs: repeat_n(job, jobs).collect(), arrivals, bytes: jobs, now, answer }, answered)
+    (
+        Part {
+            jobs: repeat_n(job, jobs).collect(),
+            arrivals,
+            bytes: jobs,
+            now,
+            answer,
+        },
+        answered,
+    )
 }
 
 /// Hands in calls of so many jobs each; what the first batches hold.
@@ -56,10 +65,18 @@ fn a_caller_that_went_away_is_skipped() {
 #[test]
 fn a_lane_has_a_few_turns_and_is_gone_when_they_end() {
     let group = Group::default();
-    let turns: Vec<bool> = (0..UNDER_WAY_MAX + 2).map(|_| group.join(&queue("q"), part(1).0)).collect();
+    let turns: Vec<bool> = (0..UNDER_WAY_MAX + 2)
+        .map(|_| group.join(&queue("q"), part(1).0))
+        .collect();
     assert_eq!(turns.iter().filter(|begun| **begun).count(), UNDER_WAY_MAX);
-    assert!(group.join(&queue("other"), part(1).0), "another queue does not wait for this one");
-    assert!(!group.leave(&queue("q"), Leave::IfNothingWaits), "something waits");
+    assert!(
+        group.join(&queue("other"), part(1).0),
+        "another queue does not wait for this one"
+    );
+    assert!(
+        !group.leave(&queue("q"), Leave::IfNothingWaits),
+        "something waits"
+    );
     group.fill(&queue("q"), &mut Batch::default());
     for _ in 0..UNDER_WAY_MAX {
         assert!(group.leave(&queue("q"), Leave::IfNothingWaits));

@@ -24,18 +24,25 @@ pub(crate) enum Place {
 impl Place {
     /// Where a query goes on; `None` for its first page. A cursor of another list is refused.
     pub(crate) fn of(query: &PageQuery) -> Answer<Option<Self>> {
-        let Some(cursor) = &query.cursor else { return Ok(None) };
+        let Some(cursor) = &query.cursor else {
+            return Ok(None);
+        };
         let place = Self::parse(cursor);
         let belongs = match (query.filter.state, &place) {
             (Some(State::Ready), Some(Self::Line { .. })) => true,
             (None | Some(State::Running), Some(Self::Member(member))) => member.len() == MEMBER,
-            (Some(state), Some(Self::Member(member))) => state != State::Ready && member.len() == TIMED,
+            (Some(state), Some(Self::Member(member))) => {
+                state != State::Ready && member.len() == TIMED
+            }
             _ => false,
         };
         if belongs {
             return Ok(place);
         }
-        Err(StoreError::misuse("list jobs", "the cursor is not one this store made for this list"))
+        Err(StoreError::misuse(
+            "list jobs",
+            "the cursor is not one this store made for this list",
+        ))
     }
 
     /// The member, if it is one.
@@ -66,17 +73,23 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Member(member) => write!(f, "m~{}", to_hex(member)),
-            Self::Line { queue, place, member } => write!(f, "l~{queue}~{place}~{}", to_hex(member)),
+            Self::Line {
+                queue,
+                place,
+                member,
+            } => write!(f, "l~{queue}~{place}~{}", to_hex(member)),
         }
     }
 }
 
 /// Bytes as text.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// The bytes of a text.
@@ -84,7 +97,10 @@ pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;
     }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -93,9 +109,21 @@ mod tests {
     use backstop_core::amend::Filter;
 
     fn check(cursor: &str, state: Option<State>, expected: Option<&Place>) {
-        let filter = Filter { state, ..Filter::default() };
-        let query = PageQuery { filter, cursor: Some(cursor.to_owned()), limit: 1, ..PageQuery::default() };
-        assert_eq!(Place::of(&query).ok().flatten().as_ref(), expected, "{cursor} for {state:?}");
+        let filter = Filter {
+            state,
+            ..Filter::default()
+        };
+        let query = PageQuery {
+            filter,
+            cursor: Some(cursor.to_owned()),
+            limit: 1,
+            ..PageQuery::default()
+        };
+        assert_eq!(
+            Place::of(&query).ok().flatten().as_ref(),
+            expected,
+            "{cursor} for {state:?}"
+        );
     }
 
     #[test]
@@ -104,8 +132,11 @@ mod tests {
         check(&timed.to_string(), Some(State::Scheduled), Some(&timed));
         check(&timed.to_string(), Some(State::Ready), None);
         check(&timed.to_string(), None, None);
-        let line =
-            Place::Line { queue: "a.b_c-d".to_owned(), place: 1_688_849_860_263_937, member: vec![255; 24] };
+        let line = Place::Line {
+            queue: "a.b_c-d".to_owned(),
+            place: 1_688_849_860_263_937,
+            member: vec![255; 24],
+        };
         check(&line.to_string(), Some(State::Ready), Some(&line));
         check(&line.to_string(), None, None);
         let arrival = Place::Member(vec![255; 24]);
@@ -115,7 +146,9 @@ mod tests {
 
     #[test]
     fn what_no_store_made_is_refused() {
-        for cursor in ["", "x", "m~", "m~0", "m~zz", "m~00~1", "l~q", "l~q~-1", "l~q~1", "l~q~1~00", "🙂"] {
+        for cursor in [
+            "", "x", "m~", "m~0", "m~zz", "m~00~1", "l~q", "l~q~-1", "l~q~1", "l~q~1~00", "🙂",
+        ] {
             check(cursor, None, None);
         }
     }

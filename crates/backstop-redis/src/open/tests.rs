@@ -8,8 +8,14 @@ fn parsed(text: &str) -> Address {
 fn an_address_says_where_who_and_what() {
     let address = parsed("redis://ada:p%40ss%2Fw%3F@example.net:7000/3?prefix=shop");
     assert_eq!(address.hosts, [("example.net".to_owned(), 7_000)]);
-    assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("ada"), Some("p@ss/w?")));
-    assert_eq!((address.tls, address.shape), (Tls::Off, Shape::Server { db: 3 }));
+    assert_eq!(
+        (address.user.as_deref(), address.password.as_deref()),
+        (Some("ada"), Some("p@ss/w?"))
+    );
+    assert_eq!(
+        (address.tls, address.shape),
+        (Tls::Off, Shape::Server { db: 3 })
+    );
     assert_eq!(address.prefix, "shop");
 }
 
@@ -17,20 +23,45 @@ fn an_address_says_where_who_and_what() {
 fn what_is_not_said_is_usual() {
     let address = parsed("rediss://[::1]");
     assert_eq!(address.hosts, [("::1".to_owned(), 6_379)]);
-    assert_eq!((address.tls, address.shape), (Tls::Verified, Shape::Server { db: 0 }));
-    assert_eq!((address.user, address.password, address.prefix), (None, None, "backstop".to_owned()));
-    assert_eq!(parsed("redis://:secret@h").password.as_deref(), Some("secret"));
+    assert_eq!(
+        (address.tls, address.shape),
+        (Tls::Verified, Shape::Server { db: 0 })
+    );
+    assert_eq!(
+        (address.user, address.password, address.prefix),
+        (None, None, "backstop".to_owned())
+    );
+    assert_eq!(
+        parsed("redis://:secret@h").password.as_deref(),
+        Some("secret")
+    );
 }
 
 #[test]
 fn clusters_and_sentinels_have_several_hosts() {
     let cluster = parsed("rediss+cluster://a:1,b:2,c?ca=/etc/ca.pem&prefix=x");
-    let hosts = [("a".to_owned(), 1), ("b".to_owned(), 2), ("c".to_owned(), 6_379)];
-    assert_eq!((cluster.shape, &cluster.hosts[..]), (Shape::Cluster, &hosts[..]));
+    let hosts = [
+        ("a".to_owned(), 1),
+        ("b".to_owned(), 2),
+        ("c".to_owned(), 6_379),
+    ];
+    assert_eq!(
+        (cluster.shape, &cluster.hosts[..]),
+        (Shape::Cluster, &hosts[..])
+    );
     assert_eq!(cluster.ca, Some("/etc/ca.pem".into()));
     let sentinel = parsed("redis+sentinel://a,b:2/mymaster/4");
-    assert_eq!(sentinel.hosts, [("a".to_owned(), 26_379), ("b".to_owned(), 2)]);
-    assert_eq!(sentinel.shape, Shape::Sentinel { master: "mymaster".to_owned(), db: 4 });
+    assert_eq!(
+        sentinel.hosts,
+        [("a".to_owned(), 26_379), ("b".to_owned(), 2)]
+    );
+    assert_eq!(
+        sentinel.shape,
+        Shape::Sentinel {
+            master: "mymaster".to_owned(),
+            db: 4
+        }
+    );
 }
 
 fn refused(text: &str) -> String {
@@ -78,5 +109,8 @@ fn a_password_is_never_shown() {
     }
     let store = crate::RedisStore::open("redis://u:hunter2@h").expect("a good address");
     let shown = format!("{store:?}");
-    assert!(shown.contains("h:6379") && !shown.contains("hunter2"), "{shown}");
+    assert!(
+        shown.contains("h:6379") && !shown.contains("hunter2"),
+        "{shown}"
+    );
 }

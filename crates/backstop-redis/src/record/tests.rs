@@ -4,7 +4,15 @@ use backstop_core::{RetryPolicy, Span};
 
 #[test]
 fn bytes_sort_as_their_numbers_do() {
-    let numbers = [i64::MIN, -62_135_596_799_999_999, -1, 0, 1, 253_402_300_799_999_999, i64::MAX];
+    let numbers = [
+        i64::MIN,
+        -62_135_596_799_999_999,
+        -1,
+        0,
+        1,
+        253_402_300_799_999_999,
+        i64::MAX,
+    ];
     let bytes = numbers.map(sortable);
     assert!(bytes.is_sorted());
     assert_eq!(bytes.map(|bytes| unsorted(&bytes)), numbers.map(Some));
@@ -15,34 +23,64 @@ fn a_job_reads_back_as_it_came_in() {
     let now = Time::from_micros(1_767_225_600_123_457);
     let queue = QueueName::new("q").expect("a name");
     let kind = Kind::new("send 🙂").expect("a kind");
-    let mut job = NewJob::new(JobId::named("a"), queue.clone(), kind, Payload::stored(vec![0, 255, 10]));
+    let mut job = NewJob::new(
+        JobId::named("a"),
+        queue.clone(),
+        kind,
+        Payload::stored(vec![0, 255, 10]),
+    );
     job.run_at = Some(now.after(Span::hours(1)));
     job.priority = Priority::High;
     job.unique = Some(Unique::live(UniqueKey::new("ключ").expect("a key")));
     job.retry = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).ok();
     let packed = pack(&job, 42, now);
     let record = Record::parse(&packed.record).expect("a record");
-    let seen = record.view(&queue, job.id, Some(packed.payload), None, None).expect("a job");
+    let seen = record
+        .view(&queue, job.id, Some(packed.payload), None, None)
+        .expect("a job");
     assert_eq!(
         (seen.state, seen.run_at, seen.inserted_at),
         (State::Scheduled, job.run_at.expect("set"), now)
     );
-    assert_eq!((seen.payload, seen.priority, seen.kind), (job.payload, job.priority, job.kind));
-    assert_eq!((seen.unique_key, seen.terms.retry()), (job.unique.map(|unique| unique.key), job.retry));
-    assert_eq!((seen.attempt, seen.finished_at, seen.reason), (0, None, None));
+    assert_eq!(
+        (seen.payload, seen.priority, seen.kind),
+        (job.payload, job.priority, job.kind)
+    );
+    assert_eq!(
+        (seen.unique_key, seen.terms.retry()),
+        (job.unique.map(|unique| unique.key), job.retry)
+    );
+    assert_eq!(
+        (seen.attempt, seen.finished_at, seen.reason),
+        (0, None, None)
+    );
 }
 
 #[test]
 fn a_small_payload_stands_in_the_record_and_a_large_one_apart() {
-    let (queue, kind) = (QueueName::new("q").expect("a name"), Kind::new("kind").expect("a kind"));
-    for (size, is_apart) in [(0, false), (PAYLOAD_WITHIN_MAX - 4, false), (PAYLOAD_WITHIN_MAX - 3, true)] {
+    let (queue, kind) = (
+        QueueName::new("q").expect("a name"),
+        Kind::new("kind").expect("a kind"),
+    );
+    for (size, is_apart) in [
+        (0, false),
+        (PAYLOAD_WITHIN_MAX - 4, false),
+        (PAYLOAD_WITHIN_MAX - 3, true),
+    ] {
         let payload = Payload::stored(vec![7; size]);
-        let job = NewJob::new(JobId::named("a"), queue.clone(), kind.clone(), payload.clone());
+        let job = NewJob::new(
+            JobId::named("a"),
+            queue.clone(),
+            kind.clone(),
+            payload.clone(),
+        );
         let packed = pack(&job, 42, Time::from_micros(0));
         assert_eq!(packed.payload.is_empty(), !is_apart, "{size}");
         let apart = is_apart.then_some(packed.payload);
         let record = Record::parse(&packed.record).expect("a record");
-        let seen = record.view(&queue, job.id, apart, None, None).expect("a job");
+        let seen = record
+            .view(&queue, job.id, apart, None, None)
+            .expect("a job");
         assert_eq!((seen.payload, seen.unique_key), (payload, None), "{size}");
     }
 }

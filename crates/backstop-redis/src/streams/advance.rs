@@ -33,7 +33,9 @@ pub(crate) async fn advance(base: &Base, advances: &[Advance], now: Time) -> Ans
         let shard = Shard::of(&advance.lease.stream, &advance.lease.key);
         (shard, (at, advance))
     }));
-    let parts = shards.iter().map(|(shard, advances)| advance_in(base, *shard, advances, now));
+    let parts = shards
+        .iter()
+        .map(|(shard, advances)| advance_in(base, *shard, advances, now));
     let letters: Vec<u8> = try_join_all(parts).await?.concat();
     let mut answers = vec![Advanced::Stale; advances.len()];
     for ((at, _), letter) in shards.values().flatten().zip(&letters) {
@@ -48,14 +50,21 @@ pub(crate) async fn advance(base: &Base, advances: &[Advance], now: Time) -> Ans
 }
 
 /// A letter for each. A script that has touched enough leaves the rest to the next one.
-async fn advance_in(base: &Base, shard: Shard<'_>, advances: &[Numbered<'_>], now: Time) -> Answer<Vec<u8>> {
+async fn advance_in(
+    base: &Base,
+    shard: Shard<'_>,
+    advances: &[Numbered<'_>],
+    now: Time,
+) -> Answer<Vec<u8>> {
     let mut letters = Vec::with_capacity(advances.len());
     while letters.len() < advances.len() {
         let slice = first_of(&advances[letters.len()..]);
         let said = reply::bytes(base.link.run(DOING, &call(base, shard, slice, now)).await?);
         let is_sound = |said: &Vec<u8>| {
             (1..=slice.len()).contains(&said.len())
-                && said.iter().all(|letter| [APPLIED, APPLIED_AND_DUE, STALE].contains(letter))
+                && said
+                    .iter()
+                    .all(|letter| [APPLIED, APPLIED_AND_DUE, STALE].contains(letter))
         };
         letters.extend(readable(DOING, said.filter(is_sound))?);
     }
@@ -66,8 +75,17 @@ async fn advance_in(base: &Base, shard: Shard<'_>, advances: &[Numbered<'_>], no
 fn first_of<'a, 'b>(advances: &'a [Numbered<'b>]) -> &'a [Numbered<'b>] {
     let (mut bytes, mut records) = (0, 0);
     let fits = |(_, advance): &&Numbered<'_>| {
-        let Change { standing, hold, drop, .. } = &advance.change;
-        bytes += hold.iter().map(|record| record.payload.len()).sum::<usize>() + standing.len();
+        let Change {
+            standing,
+            hold,
+            drop,
+            ..
+        } = &advance.change;
+        bytes += hold
+            .iter()
+            .map(|record| record.payload.len())
+            .sum::<usize>()
+            + standing.len();
         records += hold.len() + drop.len();
         bytes <= ENQUEUE_BYTES_MAX && records <= RECORDS_AT_ONCE
     };
@@ -80,14 +98,21 @@ fn call(base: &Base, shard: Shard<'_>, advances: &[Numbered<'_>], now: Time) -> 
     call.push(&sortable(now.as_micros()));
     call = call.arg(RECORDS_AT_ONCE);
     for (_, advance) in advances {
-        let Change { hold, drop, counts, .. } = &advance.change;
+        let Change {
+            hold, drop, counts, ..
+        } = &advance.change;
         call.push(advance.lease.key.as_str().as_bytes());
         call.push(&change(advance, now));
         call.push(&counted(counts));
         if hold.is_empty() && drop.is_empty() {
             continue;
         }
-        call.push(&drop.iter().flat_map(|position| sortable(*position)).collect::<Vec<u8>>());
+        call.push(
+            &drop
+                .iter()
+                .flat_map(|position| sortable(*position))
+                .collect::<Vec<u8>>(),
+        );
         call = call.arg(hold.len());
         for record in hold {
             call.push(&sortable(record.position));
@@ -100,7 +125,13 @@ fn call(base: &Base, shard: Shard<'_>, advances: &[Numbered<'_>], now: Time) -> 
 
 /// What changes in a key, as the script has it.
 fn change(advance: &Advance, now: Time) -> Vec<u8> {
-    let Change { watermark, standing, hold, drop, .. } = &advance.change;
+    let Change {
+        watermark,
+        standing,
+        hold,
+        drop,
+        ..
+    } = &advance.change;
     let (then, time, kept) = match advance.then {
         Then::Keep(until) => (b'K', Some(until), Some(longest_kept(until, now))),
         Then::Release(due) => (b'R', due, None),
@@ -114,7 +145,11 @@ fn change(advance: &Advance, now: Time) -> Vec<u8> {
     bytes.push(then);
     bytes.extend(bytes_of(time));
     bytes.extend(bytes_of(kept));
-    bytes.push(if hold.is_empty() && drop.is_empty() { b'0' } else { b'1' });
+    bytes.push(if hold.is_empty() && drop.is_empty() {
+        b'0'
+    } else {
+        b'1'
+    });
     bytes.extend(watermark_bytes(*watermark));
     bytes.extend([0; 2]);
     bytes.extend(standing);
@@ -123,8 +158,16 @@ fn change(advance: &Advance, now: Time) -> Vec<u8> {
 
 /// What was counted, as the script has it.
 fn counted(counts: &Counts) -> Vec<u8> {
-    let numbers = counts.numbers().iter().zip(0_u8..).filter(|(number, _)| **number > 0);
+    let numbers = counts
+        .numbers()
+        .iter()
+        .zip(0_u8..)
+        .filter(|(number, _)| **number > 0);
     numbers
-        .flat_map(|(number, index)| [index].into_iter().chain((*number).min(COUNT_MAX).to_be_bytes()))
+        .flat_map(|(number, index)| {
+            [index]
+                .into_iter()
+                .chain((*number).min(COUNT_MAX).to_be_bytes())
+        })
         .collect()
 }

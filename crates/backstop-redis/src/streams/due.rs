@@ -24,9 +24,15 @@ pub(crate) async fn take_due(base: &Base, take: &Take, max: usize, now: Time) ->
             promising.push(shard);
         }
     }
-    let calls = promising.iter().map(|shard| look(base, *shard, take, max, now)).collect();
+    let calls = promising
+        .iter()
+        .map(|shard| look(base, *shard, take, max, now))
+        .collect();
     let mut looks = Vec::with_capacity(promising.len());
-    for (shard, answer) in promising.into_iter().zip(base.run_each(DOING, calls).await?) {
+    for (shard, answer) in promising
+        .into_iter()
+        .zip(base.run_each(DOING, calls).await?)
+    {
         let seen = readable(DOING, seen(answer))?;
         next_due.insert(shard, seen.next_due);
         looks.push((shard, seen));
@@ -36,7 +42,10 @@ pub(crate) async fn take_due(base: &Base, take: &Take, max: usize, now: Time) ->
     let parts = parts.into_iter().map(|(shard, keys)| Part { shard, keys });
     let handed = Taker { base, take, now }.hand_out(parts.collect()).await?;
     next_due.extend(handed.iter().map(|handed| (handed.shard, handed.next_due)));
-    Ok(Taken { keys: stored(handed), next_due: next_due.into_values().flatten().min() })
+    Ok(Taken {
+        keys: stored(handed),
+        next_due: next_due.into_values().flatten().min(),
+    })
 }
 
 /// Whether there is anything to look at in a shard.
@@ -46,8 +55,8 @@ struct First {
 }
 
 fn first(base: &Base, shard: Shard<'_>, take: &Take) -> ScriptCall {
-    let mut call =
-        FIRST_DUE.with(&[ShardPart::Due, ShardPart::Taken].map(|part| shard.part(&base.keys, part)));
+    let mut call = FIRST_DUE
+        .with(&[ShardPart::Due, ShardPart::Taken].map(|part| shard.part(&base.keys, part)));
     call.push(&number_bytes(take.number));
     call
 }
@@ -55,7 +64,10 @@ fn first(base: &Base, shard: Shard<'_>, take: &Take) -> ScriptCall {
 fn first_seen(answer: Value) -> Option<First> {
     let mut parts = reply::list(answer)?.into_iter();
     let due = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
-    Some(First { due, is_taken: reply::whole(parts.next()?)? > 0 })
+    Some(First {
+        due,
+        is_taken: reply::whole(parts.next()?)? > 0,
+    })
 }
 
 /// What is to be seen in a shard.
@@ -79,13 +91,20 @@ fn look(base: &Base, shard: Shard<'_>, take: &Take, max: usize, now: Time) -> Sc
 fn seen(answer: Value) -> Option<Seen> {
     let mut parts = reply::list(answer)?.into_iter();
     let next_due = unsorted(&reply::bytes(parts.next()?)?).map(Time::from_micros);
-    let taken = reply::all_bytes(parts.next()?)?.iter().map(|name| key_of(name)).collect::<Option<_>>()?;
+    let taken = reply::all_bytes(parts.next()?)?
+        .iter()
+        .map(|name| key_of(name))
+        .collect::<Option<_>>()?;
     let members = reply::all_bytes(parts.next()?)?.into_iter();
     let due = members.map(|member| {
         let key = key_of(member.get(8..)?)?;
         Some((member, key))
     });
-    Some(Seen { next_due, taken, due: due.collect::<Option<_>>()? })
+    Some(Seen {
+        next_due,
+        taken,
+        due: due.collect::<Option<_>>()?,
+    })
 }
 
 fn key_of(name: &[u8]) -> Option<StreamKey> {
@@ -97,11 +116,18 @@ fn wanted(looks: Vec<(Shard<'_>, Seen)>, max: usize) -> Vec<(Shard<'_>, StreamKe
     let (mut taken, mut due) = (Vec::new(), Vec::new());
     for (shard, seen) in looks {
         taken.extend(seen.taken.into_iter().map(|key| (shard, key)));
-        due.extend(seen.due.into_iter().map(|(member, key)| (member, shard, key)));
+        due.extend(
+            seen.due
+                .into_iter()
+                .map(|(member, key)| (member, shard, key)),
+        );
     }
     if !taken.is_empty() {
         return taken;
     }
     due.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    due.into_iter().take(max).map(|(_, shard, key)| (shard, key)).collect()
+    due.into_iter()
+        .take(max)
+        .map(|(_, shard, key)| (shard, key))
+        .collect()
 }

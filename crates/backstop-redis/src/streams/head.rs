@@ -34,16 +34,25 @@ impl Head {
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let time = |range: Range<usize>| {
             let bytes = bytes.get(range)?;
-            Some(if bytes == NEVER { None } else { Some(Time::from_micros(unsorted(bytes)?)) })
+            Some(if bytes == NEVER {
+                None
+            } else {
+                Some(Time::from_micros(unsorted(bytes)?))
+            })
         };
-        let worker_end = HEAD + usize::from(u16::from_be_bytes(bytes.get(58..HEAD)?.try_into().ok()?));
+        let worker_end =
+            HEAD + usize::from(u16::from_be_bytes(bytes.get(58..HEAD)?.try_into().ok()?));
         Some(Self {
             until: time(12..20)?,
             due: time(21..29)?,
             oldest: time(29..37)?,
             arrived: u64::from_be_bytes(bytes.get(37..45)?.try_into().ok()?),
             count: u32::from_be_bytes(bytes.get(45..49)?.try_into().ok()?),
-            watermark: if bytes[49] == b'1' { unsorted(&bytes[50..58]) } else { None },
+            watermark: if bytes[49] == b'1' {
+                unsorted(&bytes[50..58])
+            } else {
+                None
+            },
             worker: String::from_utf8_lossy(bytes.get(HEAD..worker_end)?).into_owned(),
             standing: bytes[worker_end..].to_vec(),
         })
@@ -77,7 +86,10 @@ impl Head {
             records: u64::from(self.count),
             oldest: self.oldest,
             due: self.due.filter(|_| until.is_none()),
-            holder: until.map(|until| Holder { worker: WorkerName::new(&self.worker), until }),
+            holder: until.map(|until| Holder {
+                worker: WorkerName::new(&self.worker),
+                until,
+            }),
         }
     }
 }
@@ -109,7 +121,10 @@ impl Window {
         let highest = unsorted(&reply::bytes(parts.next()?)?);
         let positions = reply::bytes(parts.next()?)?;
         let (records, payloads) = (reply::list(parts.next()?)?, reply::list(parts.next()?)?);
-        let mut window = Self { highest, ..Self::default() };
+        let mut window = Self {
+            highest,
+            ..Self::default()
+        };
         for ((position, record), payload) in positions.chunks_exact(8).zip(records).zip(payloads) {
             let (position, payload) = (unsorted(position)?, reply::bytes(payload)?);
             window.bytes += payload.len();
@@ -135,7 +150,11 @@ pub(crate) fn pack(step: i64, at: Time, tenant: Option<&str>) -> Vec<u8> {
 
 fn unpack(position: i64, bytes: &[u8], payload: Vec<u8>) -> Option<StoredRecord> {
     let (has_tenant, tenant) = bytes.get(RECORD..)?.split_first()?;
-    let tenant = if *has_tenant == b'1' { Some(std::str::from_utf8(tenant).ok()?.into()) } else { None };
+    let tenant = if *has_tenant == b'1' {
+        Some(std::str::from_utf8(tenant).ok()?.into())
+    } else {
+        None
+    };
     Some(StoredRecord {
         position,
         step: i64::from_be_bytes(bytes[..8].try_into().ok()?),
@@ -155,8 +174,14 @@ mod tests {
         let at = Time::from_micros(1_767_225_600_123_457);
         for tenant in [None, Some(""), Some("o'rg \u{1F642}")] {
             let read = unpack(-5, &pack(60, at, tenant), vec![0, 255]).expect("a record");
-            assert_eq!((read.position, read.step, read.at, read.arrival), (-5, 60, at, 0));
-            assert_eq!((read.tenant.as_deref(), read.payload), (tenant, Payload::stored(vec![0, 255])));
+            assert_eq!(
+                (read.position, read.step, read.at, read.arrival),
+                (-5, 60, at, 0)
+            );
+            assert_eq!(
+                (read.tenant.as_deref(), read.payload),
+                (tenant, Payload::stored(vec![0, 255]))
+            );
         }
     }
 

@@ -32,13 +32,24 @@ pub(crate) async fn keep(
         call(base, *shard, leases, until, now)
     });
     let mut is_kept = vec![false; leases.len()];
-    for ((_, slice), answer) in slices.iter().zip(base.run_each(DOING, calls.collect()).await?) {
-        let letters = readable(DOING, reply::bytes(answer).filter(|said| said.len() == slice.len()))?;
+    for ((_, slice), answer) in slices
+        .iter()
+        .zip(base.run_each(DOING, calls.collect()).await?)
+    {
+        let letters = readable(
+            DOING,
+            reply::bytes(answer).filter(|said| said.len() == slice.len()),
+        )?;
         for (at, letter) in slice.iter().zip(letters) {
             is_kept[*at] = letter == KEPT;
         }
     }
-    Ok(leases.into_iter().zip(is_kept).filter(|(_, is_kept)| !is_kept).map(|(lease, _)| lease).collect())
+    Ok(leases
+        .into_iter()
+        .zip(is_kept)
+        .filter(|(_, is_kept)| !is_kept)
+        .map(|(lease, _)| lease)
+        .collect())
 }
 
 fn call<'a>(

@@ -89,14 +89,29 @@ fn shard_status(answer: Value) -> Option<ShardStatus> {
             *count = std::str::from_utf8(&number).ok()?.parse().ok()?;
         }
     }
-    Some(ShardStatus { keys, holding, records, oldest, counts: Counts::from_numbers(counts) })
+    Some(ShardStatus {
+        keys,
+        holding,
+        records,
+        oldest,
+        counts: Counts::from_numbers(counts),
+    })
 }
 
 /// The next keys of a stream, by the bytes of their names.
-pub(crate) async fn stream_keys(base: &Base, query: &KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+pub(crate) async fn stream_keys(
+    base: &Base,
+    query: &KeyQuery,
+    now: Time,
+) -> Answer<Vec<KeyStatus>> {
     let names = next_names(base, query).await?;
     let mut heads = vec![Value::Nil; names.len()];
-    let shards = by_shard(names.iter().enumerate().map(|(at, key)| (Shard::of(&query.stream, key), at)));
+    let shards = by_shard(
+        names
+            .iter()
+            .enumerate()
+            .map(|(at, key)| (Shard::of(&query.stream, key), at)),
+    );
     let slices: Vec<(Shard<'_>, &[usize])> = shards
         .iter()
         .flat_map(|(shard, places)| places.chunks(HEADS_AT_ONCE).map(|slice| (*shard, slice)))
@@ -109,14 +124,21 @@ pub(crate) async fn stream_keys(base: &Base, query: &KeyQuery, now: Time) -> Ans
         }
         command
     });
-    for ((_, slice), answer) in slices.iter().zip(base.ask_each(DOING, commands.collect()).await?) {
+    for ((_, slice), answer) in slices
+        .iter()
+        .zip(base.ask_each(DOING, commands.collect()).await?)
+    {
         for (at, head) in slice.iter().zip(readable(DOING, reply::list(answer))?) {
             heads[*at] = head;
         }
     }
     let status = |(key, head): (StreamKey, Value)| {
         // What cannot be read is listed all the same; a look at the key says what is wrong with it.
-        Some(Head::parse(&reply::bytes(head)?).unwrap_or_default().status(key, now))
+        Some(
+            Head::parse(&reply::bytes(head)?)
+                .unwrap_or_default()
+                .status(key, now),
+        )
     };
     Ok(names.into_iter().zip(heads).filter_map(status).collect())
 }
@@ -128,10 +150,17 @@ async fn next_names(base: &Base, query: &KeyQuery) -> Answer<Vec<StreamKey>> {
     let shards = Shard::all(&query.stream);
     let answers = match query.which {
         WhichKeys::All => {
-            let from = if after.is_empty() { "-".to_owned() } else { format!("({after}") };
+            let from = if after.is_empty() {
+                "-".to_owned()
+            } else {
+                format!("({after}")
+            };
             let commands = shards.map(|shard| {
                 let mut command = redis::cmd("ZRANGEBYLEX");
-                command.arg(shard.part(&base.keys, Part::Names)).arg(&from).arg("+");
+                command
+                    .arg(shard.part(&base.keys, Part::Names))
+                    .arg(&from)
+                    .arg("+");
                 command.arg("LIMIT").arg(0).arg(limit);
                 command
             });
@@ -159,16 +188,25 @@ pub(crate) async fn stream_key(
     key: StreamKey,
 ) -> Answer<Option<StoredKey>> {
     let doing = "looking at a key";
-    let call = Shard::of(stream, &key).script(base, &STREAM_KEY).arg(key.as_str()).arg(WINDOW_RECORDS_MAX);
+    let call = Shard::of(stream, &key)
+        .script(base, &STREAM_KEY)
+        .arg(key.as_str())
+        .arg(WINDOW_RECORDS_MAX);
     let mut parts = readable(doing, reply::list(base.link.run(doing, &call).await?))?.into_iter();
-    let Some(head) = parts.next() else { return Ok(None) };
+    let Some(head) = parts.next() else {
+        return Ok(None);
+    };
     let head = readable(doing, reply::bytes(head))?;
     let head = Head::parse(&head).ok_or_else(|| {
-        let cause =
-            format!("key {key} of {stream} cannot be read; clear it, and begin anew with what it keeps");
+        let cause = format!(
+            "key {key} of {stream} cannot be read; clear it, and begin anew with what it keeps"
+        );
         StoreError::corrupt(doing, cause)
     })?;
-    let window =
-        if head.is_holding() { readable(doing, Window::read(&mut parts))? } else { Window::default() };
+    let window = if head.is_holding() {
+        readable(doing, Window::read(&mut parts))?
+    } else {
+        Window::default()
+    };
     Ok(Some(head.stored(key, window)))
 }

@@ -47,7 +47,10 @@ pub(crate) async fn what_disagrees(base: &Base, doing: &'static str) -> Answer<V
 /// Registers streams that are there and not known; tells how many.
 pub(crate) async fn find_streams(base: &Base) -> Answer<usize> {
     let keys = find_keys(base, &base.keys.any_shard()).await?;
-    let mut found: Vec<StreamName> = keys.iter().filter_map(|key| base.keys.stream_of(key)).collect();
+    let mut found: Vec<StreamName> = keys
+        .iter()
+        .filter_map(|key| base.keys.stream_of(key))
+        .collect();
     found.sort_unstable();
     found.dedup();
     let known = names(base, DOING).await?;
@@ -76,14 +79,25 @@ impl Step<'_> {
     async fn mend(&self) -> Answer<usize> {
         let now = sortable(machine_micros());
         // Records first: a key is told by what it keeps, and looked for by what is known of it.
-        let mut mended = self.each(Part::Records, || self.call(&MEND_RECORDS, &now)).await?;
-        for (part, which) in [(Part::Places, b"L"), (Part::Ages, b"A"), (Part::Payloads, b"P")] {
+        let mut mended = self
+            .each(Part::Records, || self.call(&MEND_RECORDS, &now))
+            .await?;
+        for (part, which) in [
+            (Part::Places, b"L"),
+            (Part::Ages, b"A"),
+            (Part::Payloads, b"P"),
+        ] {
             mended += self.each(part, || self.call(&MEND_INDEX, which)).await?;
         }
-        mended += self.each(Part::Heads, || self.call(&MEND_HEADS, &now)).await?;
-        for (part, which) in
-            [(Part::Names, b"N"), (Part::Due, b"D"), (Part::Holding, b"H"), (Part::Taken, b"T")]
-        {
+        mended += self
+            .each(Part::Heads, || self.call(&MEND_HEADS, &now))
+            .await?;
+        for (part, which) in [
+            (Part::Names, b"N"),
+            (Part::Due, b"D"),
+            (Part::Holding, b"H"),
+            (Part::Taken, b"T"),
+        ] {
             mended += self.each(part, || self.call(&MEND_INDEX, which)).await?;
         }
         Ok(mended)
@@ -102,12 +116,22 @@ impl Step<'_> {
             _ => "ZSCAN",
         };
         // Payloads and heads come with their names, and may be large.
-        let count = if matches!(part, Part::Heads | Part::Payloads) { STEP / 10 } else { STEP };
+        let count = if matches!(part, Part::Heads | Part::Payloads) {
+            STEP / 10
+        } else {
+            STEP
+        };
         let (mut cursor, mut mended) = ("0".to_owned(), 0);
         loop {
             let mut scan = redis::cmd(verb);
-            scan.arg(self.shard.part(&self.base.keys, part)).arg(&cursor).arg("COUNT").arg(count);
-            let (next, found) = readable(DOING, reply::scanned(self.base.link.ask(DOING, &scan).await?))?;
+            scan.arg(self.shard.part(&self.base.keys, part))
+                .arg(&cursor)
+                .arg("COUNT")
+                .arg(count);
+            let (next, found) = readable(
+                DOING,
+                reply::scanned(self.base.link.ask(DOING, &scan).await?),
+            )?;
             let mut call = head();
             found.iter().step_by(2).for_each(|name| call.push(name));
             mended += readable(DOING, reply::count(self.base.link.run(DOING, &call).await?))?;

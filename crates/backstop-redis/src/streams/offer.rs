@@ -28,8 +28,11 @@ pub(crate) async fn offer(
 ) -> Answer<Vec<Offered>> {
     base.guard.check(&base.link, DOING).await?;
     let numbered = records.iter().enumerate();
-    let shards = by_shard(numbered.map(|(at, record)| (Shard::of(stream, &record.key), (at, record))));
-    let parts = shards.iter().map(|(shard, records)| offer_in(base, *shard, records, now));
+    let shards =
+        by_shard(numbered.map(|(at, record)| (Shard::of(stream, &record.key), (at, record))));
+    let parts = shards
+        .iter()
+        .map(|(shard, records)| offer_in(base, *shard, records, now));
     let ((), parts) = try_join(register(base, DOING, &[stream]), try_join_all(parts)).await?;
     let mut answers = vec![Offered::Full; records.len()];
     for ((at, _), answer) in shards.values().flatten().zip(parts.into_iter().flatten()) {
@@ -50,7 +53,10 @@ async fn offer_in(
     let mut answers = Vec::with_capacity(records.len());
     for slice in records.chunks(RECORDS_AT_ONCE) {
         let answer = base.link.run(DOING, &call(base, shard, slice, now)).await?;
-        answers.extend(readable(DOING, read(answer).filter(|answers| answers.len() == slice.len()))?);
+        answers.extend(readable(
+            DOING,
+            read(answer).filter(|answers| answers.len() == slice.len()),
+        )?);
     }
     Ok(answers)
 }

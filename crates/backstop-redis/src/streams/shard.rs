@@ -67,7 +67,10 @@ pub(crate) struct Shard<'a> {
 impl<'a> Shard<'a> {
     /// The one a key is in.
     pub(crate) fn of(stream: &'a StreamName, key: &StreamKey) -> Self {
-        Self { number: hash(key.as_str().as_bytes()) as usize % SHARDS, stream }
+        Self {
+            number: hash(key.as_str().as_bytes()) as usize % SHARDS,
+            stream,
+        }
     }
 
     /// All shards of a stream, in order.
@@ -87,7 +90,9 @@ impl<'a> Shard<'a> {
 }
 
 /// Things by the shards of the keys they are about, in their order.
-pub(crate) fn by_shard<'a, T>(things: impl Iterator<Item = (Shard<'a>, T)>) -> BTreeMap<Shard<'a>, Vec<T>> {
+pub(crate) fn by_shard<'a, T>(
+    things: impl Iterator<Item = (Shard<'a>, T)>,
+) -> BTreeMap<Shard<'a>, Vec<T>> {
     let mut shards: BTreeMap<Shard<'a>, Vec<T>> = BTreeMap::new();
     for (shard, thing) in things {
         shards.entry(shard).or_default().push(thing);
@@ -97,15 +102,26 @@ pub(crate) fn by_shard<'a, T>(things: impl Iterator<Item = (Shard<'a>, T)>) -> B
 
 /// The names of all streams, in order.
 pub(crate) async fn names(base: &Base, doing: &'static str) -> Answer<Vec<StreamName>> {
-    let names = base.link.ask(doing, redis::cmd("SMEMBERS").arg(base.keys.streams())).await?;
-    let names = readable(doing, reply::list(names))?.into_iter().filter_map(reply::text);
-    let mut streams: Vec<StreamName> = names.filter_map(|name| StreamName::new(&name).ok()).collect();
+    let names = base
+        .link
+        .ask(doing, redis::cmd("SMEMBERS").arg(base.keys.streams()))
+        .await?;
+    let names = readable(doing, reply::list(names))?
+        .into_iter()
+        .filter_map(reply::text);
+    let mut streams: Vec<StreamName> = names
+        .filter_map(|name| StreamName::new(&name).ok())
+        .collect();
     streams.sort_unstable();
     Ok(streams)
 }
 
 /// Makes streams known. Said with every offer and take: a registry that a crash set back would hide a stream.
-pub(crate) async fn register(base: &Base, doing: &'static str, streams: &[&StreamName]) -> Answer<()> {
+pub(crate) async fn register(
+    base: &Base,
+    doing: &'static str,
+    streams: &[&StreamName],
+) -> Answer<()> {
     let mut command = redis::cmd("SADD");
     command.arg(base.keys.streams());
     for stream in streams {
@@ -142,6 +158,11 @@ mod tests {
         let keys = (0..16_000).map(|n| StreamKey::new(&format!("device-{n}")).expect("a key"));
         let shards = by_shard(keys.map(|key| (Shard::of(&stream, &key), ())));
         assert_eq!(shards.len(), SHARDS);
-        assert!(shards.values().all(|keys| (850..1_150).contains(&keys.len())), "{shards:?}");
+        assert!(
+            shards
+                .values()
+                .all(|keys| (850..1_150).contains(&keys.len())),
+            "{shards:?}"
+        );
     }
 }

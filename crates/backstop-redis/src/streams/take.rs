@@ -29,17 +29,29 @@ pub(crate) async fn take(base: &Base, take: &Take, keys: &[StreamKey], now: Time
         keys.sort_unstable();
         keys.dedup();
         let slices = keys.chunks(KEYS_AT_ONCE);
-        slices.map(|keys| Part { shard, keys: keys.to_vec() }).collect::<Vec<_>>()
+        slices
+            .map(|keys| Part {
+                shard,
+                keys: keys.to_vec(),
+            })
+            .collect::<Vec<_>>()
     });
     let parts = taker.hand_out(parts.collect());
     let ((), handed) = try_join(register(base, DOING, &[&take.stream]), parts).await?;
     let left = taker.what_is_left(handed).await?;
-    Ok(Taken { keys: stored(left), next_due: None })
+    Ok(Taken {
+        keys: stored(left),
+        next_due: None,
+    })
 }
 
 /// The keys of several answers.
 pub(super) fn stored(handed: Vec<HandedOut<'_>>) -> Vec<StoredKey> {
-    handed.into_iter().flat_map(|handed| handed.keys).map(|given| given.stored).collect()
+    handed
+        .into_iter()
+        .flat_map(|handed| handed.keys)
+        .map(|given| given.stored)
+        .collect()
 }
 
 /// Who takes what, and when.
@@ -79,18 +91,28 @@ impl<'a> Taker<'a> {
         let share = TAKE_BYTES_MAX / parts.len().max(1);
         let calls = parts.iter().map(|part| self.call(part, share)).collect();
         let answers = self.base.run_each(DOING, calls).await?;
-        let read = parts.iter().zip(answers).map(|(part, answer)| readable(DOING, handed_out(part, answer)));
+        let read = parts
+            .iter()
+            .zip(answers)
+            .map(|(part, answer)| readable(DOING, handed_out(part, answer)));
         let mut handed = read.collect::<Answer<Vec<HandedOut<'_>>>>()?;
         let mut bytes: usize = handed.iter().map(|handed| handed.bytes).sum();
         if handed.iter().any(|handed| handed.is_again) {
             return Ok(handed);
         }
         for at in 0..handed.len() {
-            let part = Part { shard: handed[at].shard, keys: std::mem::take(&mut handed[at].waiting) };
+            let part = Part {
+                shard: handed[at].shard,
+                keys: std::mem::take(&mut handed[at].waiting),
+            };
             if part.keys.is_empty() || bytes >= TAKE_BYTES_MAX {
                 continue;
             }
-            let answer = self.base.link.run(DOING, &self.call(&part, TAKE_BYTES_MAX - bytes)).await?;
+            let answer = self
+                .base
+                .link
+                .run(DOING, &self.call(&part, TAKE_BYTES_MAX - bytes))
+                .await?;
             let more = readable(DOING, handed_out(&part, answer))?;
             bytes += more.bytes;
             handed.push(more);
@@ -99,7 +121,13 @@ impl<'a> Taker<'a> {
     }
 
     fn call(&self, part: &Part<'_>, bytes_max: usize) -> ScriptCall {
-        let Take { number, worker, until, wanted, .. } = self.take;
+        let Take {
+            number,
+            worker,
+            until,
+            wanted,
+            ..
+        } = self.take;
         let mut call = part.shard.script(self.base, &TAKE);
         call.push(match wanted {
             Wanted::Keys(_) => b"K",
@@ -121,12 +149,15 @@ impl<'a> Taker<'a> {
 
     /// What is left of a take that is repeated; all that was handed out by one that is not.
     async fn what_is_left(&self, handed: Vec<HandedOut<'a>>) -> Answer<Vec<HandedOut<'a>>> {
-        let (again, fresh): (Vec<_>, Vec<_>) = handed.into_iter().partition(|handed| handed.is_again);
+        let (again, fresh): (Vec<_>, Vec<_>) =
+            handed.into_iter().partition(|handed| handed.is_again);
         if again.is_empty() {
             return Ok(fresh);
         }
-        let calls =
-            fresh.iter().filter(|handed| !handed.keys.is_empty()).map(|handed| self.give_back(handed));
+        let calls = fresh
+            .iter()
+            .filter(|handed| !handed.keys.is_empty())
+            .map(|handed| self.give_back(handed));
         self.base.run_each(DOING, calls.collect()).await?;
         Ok(again)
     }
@@ -175,14 +206,21 @@ impl HandedOut<'_> {
         former: Vec<u8>,
         windows: &mut impl Iterator<Item = Value>,
     ) -> Option<()> {
-        let head = if former.is_empty() { Head::default() } else { Head::parse(&former)? };
+        let head = if former.is_empty() {
+            Head::default()
+        } else {
+            Head::parse(&former)?
+        };
         let mut window = Window::default();
         if head.is_holding() {
             windows.next()?;
             window = Window::read(windows)?;
         }
         self.bytes += window.bytes;
-        self.keys.push(Given { stored: head.stored(key.clone(), window), former });
+        self.keys.push(Given {
+            stored: head.stored(key.clone(), window),
+            former,
+        });
         Some(())
     }
 }

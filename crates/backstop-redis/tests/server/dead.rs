@@ -13,20 +13,38 @@ use backstop_testkit::servers;
 
 async fn agrees(place: &Place<'_>) -> bool {
     let examination = place.store.examine().await.expect("it is examined");
-    examination.findings.last().expect("the drift is looked at last").grade == Grade::Good
+    examination
+        .findings
+        .last()
+        .expect("the drift is looked at last")
+        .grade
+        == Grade::Good
 }
 
 async fn die(scene: &mut Scene, name: &str, message: &str) {
     scene.pass(backstop_core::Span::secs(1));
-    let outcome = Outcome::Dead { reason: Reason::AttemptsExhausted, history: history(message) };
+    let outcome = Outcome::Dead {
+        reason: Reason::AttemptsExhausted,
+        history: history(message),
+    };
     scene.insert_and_end(job("q", name), outcome).await;
 }
 
 /// Groups as how many died of what, the sample left out.
 async fn groups(scene: &Scene) -> Vec<(Fingerprint, u64)> {
-    let query = GroupQuery { queue: Some(queue("q")), limit: 10 };
-    let groups = scene.store.groups(query, scene.now).await.expect("deaths are grouped");
-    groups.into_iter().map(|group| (group.fingerprint, group.count)).collect()
+    let query = GroupQuery {
+        queue: Some(queue("q")),
+        limit: 10,
+    };
+    let groups = scene
+        .store
+        .groups(query, scene.now)
+        .await
+        .expect("deaths are grouped");
+    groups
+        .into_iter()
+        .map(|group| (group.fingerprint, group.count))
+        .collect()
 }
 
 fn fingerprint(message: &str) -> Fingerprint {
@@ -36,16 +54,29 @@ fn fingerprint(message: &str) -> Fingerprint {
 /// Overwrites the record of a job with bytes that are none.
 fn spoil(place: &Place<'_>, id: JobId, bytes: &str) {
     let hex = id.to_string().replace('-', "");
-    let script = "local id = string.gsub(ARGV[1], '..', function(x) return string.char(tonumber(x, 16)) end)
+    let script =
+        "local id = string.gsub(ARGV[1], '..', function(x) return string.char(tonumber(x, 16)) end)
         return redis.call('HSET', KEYS[1], id, ARGV[2])";
-    let answer = place.server.cli(&["eval", script, "1", &place.key("q", "records"), &hex, bytes]);
+    let answer = place
+        .server
+        .cli(&["eval", script, "1", &place.key("q", "records"), &hex, bytes]);
     assert_eq!(answer.trim(), "0", "the record is there");
 }
 
 async fn delete(scene: &Scene, id: JobId, only: Option<State>) -> (usize, Vec<(JobId, Refusal)>) {
     let selection = Selection::Ids(vec![id]);
-    let amendment = Amendment { selection, action: Action::Delete, only, cursor: None, max: 1 };
-    let amended = scene.store.amend(amendment, scene.now).await.expect("it is deleted");
+    let amendment = Amendment {
+        selection,
+        action: Action::Delete,
+        only,
+        cursor: None,
+        max: 1,
+    };
+    let amended = scene
+        .store
+        .amend(amendment, scene.now)
+        .await
+        .expect("it is deleted");
     (amended.applied, amended.refused)
 }
 
@@ -62,8 +93,12 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
             for state in [Some(State::Dead), None] {
                 let (mut jobs, mut damaged, mut cursor) = (Vec::new(), Vec::new(), None);
                 loop {
-                    let query =
-                        PageQuery { filter: filter(Some("q"), state), cursor, limit, ..PageQuery::default() };
+                    let query = PageQuery {
+                        filter: filter(Some("q"), state),
+                        cursor,
+                        limit,
+                        ..PageQuery::default()
+                    };
                     let page = scene.store.jobs(query, scene.now).await.expect("a page");
                     jobs.extend(page.jobs);
                     damaged.extend(page.damaged);
@@ -77,18 +112,39 @@ async fn a_damaged_dead_letter_hides_nothing_and_can_be_deleted() {
                 assert_eq!(told, [(Some(id("b")), Some(queue("q")))], "{garbage}");
             }
         }
-        assert!(matches!(place.store.job(id("b"), scene.now).await, Err(StoreError::Corrupt { .. })));
+        assert!(matches!(
+            place.store.job(id("b"), scene.now).await,
+            Err(StoreError::Corrupt { .. })
+        ));
         assert_eq!(scene.queue("q").await.counts.of(State::Dead), 3);
         assert_eq!(groups(&scene).await, [(fingerprint("boom"), 3)]);
         place.store.migrate().await.expect("it repairs");
-        assert_eq!(scene.queue("q").await.counts.of(State::Dead), 3, "a repair hides nothing either");
-        let retried =
-            scene.amend(Selection::Matching(filter(Some("q"), Some(State::Dead))), Action::Retry).await;
-        assert_eq!((retried.applied, retried.refused), (2, vec![]), "the others are not held up");
+        assert_eq!(
+            scene.queue("q").await.counts.of(State::Dead),
+            3,
+            "a repair hides nothing either"
+        );
+        let retried = scene
+            .amend(
+                Selection::Matching(filter(Some("q"), Some(State::Dead))),
+                Action::Retry,
+            )
+            .await;
+        assert_eq!(
+            (retried.applied, retried.refused),
+            (2, vec![]),
+            "the others are not held up"
+        );
         let alive = delete(&scene, id("b"), Some(State::Ready)).await;
         assert_eq!(alive, (0, vec![(id("b"), Refusal::Elsewhere(State::Dead))]));
-        assert_eq!(delete(&scene, id("b"), Some(State::Dead)).await, (1, vec![]));
-        assert_eq!(delete(&scene, id("b"), None).await, (0, vec![(id("b"), Refusal::NotFound)]));
+        assert_eq!(
+            delete(&scene, id("b"), Some(State::Dead)).await,
+            (1, vec![])
+        );
+        assert_eq!(
+            delete(&scene, id("b"), None).await,
+            (0, vec![(id("b"), Refusal::NotFound)])
+        );
         assert_eq!(scene.queue("q").await.counts.of(State::Dead), 0);
         assert_eq!(groups(&scene).await, []);
         assert!(agrees(&place).await, "nothing of it is left");
@@ -117,7 +173,11 @@ async fn a_damaged_job_keeps_nobody_from_the_others() {
     for name in ["a", "b", "later"] {
         assert_eq!(
             delete(&scene, id(name), None).await,
-            if name == "b" { (0, vec![(id("b"), Refusal::Running)]) } else { (1, vec![]) }
+            if name == "b" {
+                (0, vec![(id("b"), Refusal::Running)])
+            } else {
+                (1, vec![])
+            }
         );
     }
     scene.insert([job("q", "c").unique("k")]).await;
@@ -126,15 +186,30 @@ async fn a_damaged_job_keeps_nobody_from_the_others() {
 #[tokio::test]
 async fn groups_are_rebuilt_from_the_histories() {
     // Without both of the first two it is as a store was before deaths were grouped.
-    for parts in [&["deaths", "groups"][..], &["deaths"], &["groups"], &["dead"]] {
+    for parts in [
+        &["deaths", "groups"][..],
+        &["deaths"],
+        &["groups"],
+        &["dead"],
+    ] {
         let place = Place::on(servers::redis()).await;
         let mut scene = place.scene();
         for (name, message) in [("a", "boom"), ("b", "bang"), ("c", "boom")] {
             die(&mut scene, name, message).await;
         }
-        let bounds = Bounds { max_size: Some(1), overflow: Overflow::DeadLetterOldest, dead_max: 9 };
-        scene.store.set_bounds(queue("q"), bounds, scene.now).await.expect("it is bounded");
-        scene.insert([job("q", "victim").priority(Priority::Low), job("q", "last")]).await;
+        let bounds = Bounds {
+            max_size: Some(1),
+            overflow: Overflow::DeadLetterOldest,
+            dead_max: 9,
+        };
+        scene
+            .store
+            .set_bounds(queue("q"), bounds, scene.now)
+            .await
+            .expect("it is bounded");
+        scene
+            .insert([job("q", "victim").priority(Priority::Low), job("q", "last")])
+            .await;
         let before = groups(&scene).await;
         assert_eq!(before.len(), 3);
         assert!(agrees(&place).await, "before");
@@ -145,7 +220,10 @@ async fn groups_are_rebuilt_from_the_histories() {
         place.store.migrate().await.expect("it repairs");
         assert!(agrees(&place).await, "{parts:?} was rebuilt");
         assert_eq!(groups(&scene).await, before, "{parts:?}");
-        let booms = Filter { fingerprint: Some(fingerprint("boom")), ..filter(Some("q"), Some(State::Dead)) };
+        let booms = Filter {
+            fingerprint: Some(fingerprint("boom")),
+            ..filter(Some("q"), Some(State::Dead))
+        };
         assert_eq!(listed(&scene.list(&booms).await), ["c", "a"], "{parts:?}");
         assert_eq!(scene.queue("q").await.bounds, bounds, "bounds stay");
     }
@@ -155,12 +233,33 @@ async fn groups_are_rebuilt_from_the_histories() {
 async fn cells_are_listed_again_after_a_repair() {
     let place = Place::on(servers::redis()).await;
     let names = ["a", "b"].map(str::to_owned);
-    let swaps =
-        names.iter().map(|name| Swap { name: name.clone(), seen: None, version: 1, value: Some(vec![7]) });
-    place.store.swap(swaps.collect()).await.expect("cells are written");
-    place.server.cli(&["del", &format!("{}:{{:cells}}:names", place.prefix())]);
+    let swaps = names.iter().map(|name| Swap {
+        name: name.clone(),
+        seen: None,
+        version: 1,
+        value: Some(vec![7]),
+    });
+    place
+        .store
+        .swap(swaps.collect())
+        .await
+        .expect("cells are written");
+    place
+        .server
+        .cli(&["del", &format!("{}:{{:cells}}:names", place.prefix())]);
     place.store.migrate().await.expect("it repairs");
-    let query = CellQuery { prefix: String::new(), after: None, limit: 9 };
-    let listed = place.store.list_cells(query).await.expect("cells are listed");
-    assert_eq!(listed.into_iter().map(|cell| cell.name).collect::<Vec<_>>(), names);
+    let query = CellQuery {
+        prefix: String::new(),
+        after: None,
+        limit: 9,
+    };
+    let listed = place
+        .store
+        .list_cells(query)
+        .await
+        .expect("cells are listed");
+    assert_eq!(
+        listed.into_iter().map(|cell| cell.name).collect::<Vec<_>>(),
+        names
+    );
 }

@@ -16,7 +16,10 @@ async fn insert(store: &dyn Store, job: NewJob) {
     loop {
         match store.enqueue(vec![job.clone()], START).await {
             Ok(answers) => {
-                assert!(matches!(answers[..], [Enqueued::Inserted | Enqueued::Same]), "{answers:?}");
+                assert!(
+                    matches!(answers[..], [Enqueued::Inserted | Enqueued::Same]),
+                    "{answers:?}"
+                );
                 return;
             }
             Err(error) => assert!(error.is_transient() && Instant::now() < deadline, "{error}"),
@@ -27,11 +30,18 @@ async fn insert(store: &dyn Store, job: NewJob) {
 /// After a failover: what is listed, what is counted and what can be claimed is the same.
 async fn is_consistent(store: Arc<dyn Store>, queues: &[String]) -> BTreeSet<JobId> {
     let examination = store.examine().await.expect("it is examined");
-    let drift = examination.findings.last().expect("the drift is looked at last");
+    let drift = examination
+        .findings
+        .last()
+        .expect("the drift is looked at last");
     assert!(drift.what.contains("each in one line"), "{drift:?}");
     let mut scene = Scene::new(store);
-    let listed: BTreeSet<JobId> =
-        scene.list(&Filter::default()).await.into_iter().map(|job| job.id).collect();
+    let listed: BTreeSet<JobId> = scene
+        .list(&Filter::default())
+        .await
+        .into_iter()
+        .map(|job| job.id)
+        .collect();
     let mut claimed = BTreeSet::new();
     for queue in queues {
         let runs = scene.claim(queue, 1_000).await;
@@ -43,7 +53,9 @@ async fn is_consistent(store: Arc<dyn Store>, queues: &[String]) -> BTreeSet<Job
 
 #[tokio::test]
 async fn the_store_follows_the_sentinels_to_a_new_master() {
-    let sentinel = tokio::task::spawn_blocking(Sentinel::start).await.expect("sentinels start");
+    let sentinel = tokio::task::spawn_blocking(Sentinel::start)
+        .await
+        .expect("sentinels start");
     let store = open(&format!("{}?prefix=failover", sentinel.url()));
     store.migrate().await.expect("the store migrates");
     for n in 0..50 {
@@ -64,7 +76,9 @@ async fn the_store_follows_the_sentinels_to_a_new_master() {
 
 #[tokio::test]
 async fn the_store_follows_a_cluster_to_a_new_master() {
-    let cluster = tokio::task::spawn_blocking(|| Cluster::start(1)).await.expect("a cluster starts");
+    let cluster = tokio::task::spawn_blocking(|| Cluster::start(1))
+        .await
+        .expect("a cluster starts");
     let store = open(&cluster.fresh_url());
     store.migrate().await.expect("the store migrates");
     let queues: Vec<String> = (0..12).map(|n| format!("q{n}")).collect();
@@ -88,8 +102,14 @@ async fn the_store_follows_a_cluster_to_a_new_master() {
 
 /// Removes the registry and the order of a queue where they are, and waits until the replicas have heard of it.
 fn damage(registry: &Redis, queue: &Redis, prefix: &str) {
-    assert_eq!(registry.cli(&["del", &format!("{prefix}:queues")]).trim(), "1");
-    assert_eq!(queue.cli(&["del", &format!("{prefix}:{{q}}:order")]).trim(), "1");
+    assert_eq!(
+        registry.cli(&["del", &format!("{prefix}:queues")]).trim(),
+        "1"
+    );
+    assert_eq!(
+        queue.cli(&["del", &format!("{prefix}:{{q}}:order")]).trim(),
+        "1"
+    );
     for node in [registry, queue] {
         node.until_replicated();
     }
@@ -102,19 +122,27 @@ async fn until_mended(store: &dyn Store) {
         let queues = store.queues(START).await.unwrap_or_default();
         let examined = store.examine().await;
         let agrees = examined.is_ok_and(|examined| {
-            examined.findings.last().is_some_and(|drift| drift.what.contains("1 jobs, each in one line"))
+            examined
+                .findings
+                .last()
+                .is_some_and(|drift| drift.what.contains("1 jobs, each in one line"))
         });
         if queues.len() == 1 && agrees {
             return;
         }
-        assert!(Instant::now() < deadline, "what the new master did not keep is not put right: {queues:?}");
+        assert!(
+            Instant::now() < deadline,
+            "what the new master did not keep is not put right: {queues:?}"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
 #[tokio::test]
 async fn what_a_new_master_of_the_sentinels_did_not_keep_is_put_right_unasked() {
-    let sentinel = tokio::task::spawn_blocking(Sentinel::start).await.expect("sentinels start");
+    let sentinel = tokio::task::spawn_blocking(Sentinel::start)
+        .await
+        .expect("sentinels start");
     let store = open(&format!("{}?prefix=mended", sentinel.url()));
     store.migrate().await.expect("the store migrates");
     insert(&*store, job("q", "a").into()).await;
@@ -130,9 +158,15 @@ async fn what_a_new_master_of_the_sentinels_did_not_keep_is_put_right_unasked() 
 
 #[tokio::test]
 async fn what_a_new_master_of_a_cluster_did_not_keep_is_put_right_unasked() {
-    let cluster = tokio::task::spawn_blocking(|| Cluster::start(1)).await.expect("a cluster starts");
+    let cluster = tokio::task::spawn_blocking(|| Cluster::start(1))
+        .await
+        .expect("a cluster starts");
     let url = cluster.fresh_url();
-    let prefix = url.split_once("prefix=").expect("a fresh store has a prefix").1.to_owned();
+    let prefix = url
+        .split_once("prefix=")
+        .expect("a fresh store has a prefix")
+        .1
+        .to_owned();
     let store = open(&url);
     store.migrate().await.expect("the store migrates");
     insert(&*store, job("q", "a").into()).await;
@@ -143,7 +177,10 @@ async fn what_a_new_master_of_a_cluster_did_not_keep_is_put_right_unasked() {
     );
     let before = cluster.master_of(&format!("{prefix}:{{q}}:meta")).addr();
     let cluster = tokio::task::spawn_blocking(move || {
-        let master = cluster.masters().into_iter().find(|master| master.addr() == before);
+        let master = cluster
+            .masters()
+            .into_iter()
+            .find(|master| master.addr() == before);
         cluster.fail_over(master.expect("it is there"));
         cluster
     });

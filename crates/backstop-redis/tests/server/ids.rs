@@ -21,7 +21,10 @@ async fn all(scene: &Scene) -> Vec<Job> {
 }
 
 fn refused(refusal: Refusal) -> Amended {
-    Amended { refused: vec![(id("same"), refusal)], ..Amended::default() }
+    Amended {
+        refused: vec![(id("same"), refusal)],
+        ..Amended::default()
+    }
 }
 
 #[tokio::test]
@@ -30,7 +33,12 @@ async fn an_id_that_several_queues_know_is_refused_and_nothing_changes() {
     let scene = twice(&place).await;
     let before = all(&scene).await;
     assert_eq!(before.len(), 2);
-    for action in [Action::Retry, Action::Cancel, Action::Delete, Action::Move(queue("c"))] {
+    for action in [
+        Action::Retry,
+        Action::Cancel,
+        Action::Delete,
+        Action::Move(queue("c")),
+    ] {
         let amended = scene.amend_named(&["same"], action.clone()).await;
         assert_eq!(amended, refused(Refusal::Ambiguous), "{action:?}");
         assert_eq!(all(&scene).await, before, "{action:?}");
@@ -56,13 +64,34 @@ async fn all_jobs_of_an_id_are_told_by_their_queues() {
 async fn with_its_queue_named_only_that_job_is_changed() {
     let place = Place::on(servers::redis()).await;
     let scene = twice(&place).await;
-    let amended = scene.amend(Selection::Within(queue("b"), vec![id("same")]), Action::Retry).await;
+    let amended = scene
+        .amend(
+            Selection::Within(queue("b"), vec![id("same")]),
+            Action::Retry,
+        )
+        .await;
     assert_eq!(amended.applied, 1);
-    let mut states: Vec<_> = all(&scene).await.into_iter().map(|job| (job.queue, job.state)).collect();
+    let mut states: Vec<_> = all(&scene)
+        .await
+        .into_iter()
+        .map(|job| (job.queue, job.state))
+        .collect();
     states.sort_by_key(|(queue, _)| queue.clone());
-    assert_eq!(states, [(queue("a"), State::Dead), (queue("b"), State::Ready)]);
-    scene.amend(Selection::Within(queue("b"), vec![id("same")]), Action::Delete).await;
-    assert_eq!(scene.amend_named(&["same"], Action::Delete).await.applied, 1, "one is left");
+    assert_eq!(
+        states,
+        [(queue("a"), State::Dead), (queue("b"), State::Ready)]
+    );
+    scene
+        .amend(
+            Selection::Within(queue("b"), vec![id("same")]),
+            Action::Delete,
+        )
+        .await;
+    assert_eq!(
+        scene.amend_named(&["same"], Action::Delete).await.applied,
+        1,
+        "one is left"
+    );
     assert_eq!(all(&scene).await, []);
 }
 

@@ -2,7 +2,9 @@
 
 use crate::place::{Place, open};
 use backstop_core::amend::{Action, Refusal, Selection};
-use backstop_core::port::{Amended, Amendment, Answer, Enqueued, Operator, Retention, Settled, Store};
+use backstop_core::port::{
+    Amended, Amendment, Answer, Enqueued, Operator, Retention, Settled, Store,
+};
 use backstop_core::verdict::Keep;
 use backstop_core::{Outcome, State};
 use backstop_testkit::given::{DONE, Scene, dead, filter, id, job, listed, queue};
@@ -29,7 +31,13 @@ impl Cut {
     }
 
     fn set(self, place: &Place<'_>) {
-        assert_eq!(place.server.cli(&["set", &self.key(place), "in the way"]).trim(), "OK");
+        assert_eq!(
+            place
+                .server
+                .cli(&["set", &self.key(place), "in the way"])
+                .trim(),
+            "OK"
+        );
     }
 
     fn lift(self, place: &Place<'_>) {
@@ -39,7 +47,18 @@ impl Cut {
 
 async fn amend(store: &dyn Store, scene: &Scene, name: &str, action: Action) -> Answer<Amended> {
     let selection = Selection::Ids(vec![id(name)]);
-    store.amend(Amendment { selection, action, only: None, cursor: None, max: 1 }, scene.now).await
+    store
+        .amend(
+            Amendment {
+                selection,
+                action,
+                only: None,
+                cursor: None,
+                max: 1,
+            },
+            scene.now,
+        )
+        .await
 }
 
 fn to() -> Action {
@@ -50,10 +69,18 @@ fn to() -> Action {
 async fn cut_short(cut: Cut) -> (Place<'static>, Scene) {
     let place = Place::on(servers::redis()).await;
     let mut scene = place.scene();
-    scene.insert_and_end(job("from", "a").unique("k"), dead()).await;
+    scene
+        .insert_and_end(job("from", "a").unique("k"), dead())
+        .await;
     cut.set(&place);
     let selection = Selection::Matching(filter(Some("from"), Some(State::Dead)));
-    let amendment = Amendment { selection, action: to(), only: None, cursor: None, max: 9 };
+    let amendment = Amendment {
+        selection,
+        action: to(),
+        only: None,
+        cursor: None,
+        max: 9,
+    };
     let moved = place.store.amend(amendment, scene.now).await;
     assert!(moved.is_err(), "{cut:?}: {moved:?}");
     cut.lift(&place);
@@ -64,14 +91,38 @@ async fn cut_short(cut: Cut) -> (Place<'static>, Scene) {
 
 /// The job is ready in its new queue, nowhere else, and runs once.
 async fn is_moved_once(scene: &mut Scene, what: &str) {
-    assert_eq!(listed(&scene.list(&filter(None, None)).await), ["a"], "{what}");
+    assert_eq!(
+        listed(&scene.list(&filter(None, None)).await),
+        ["a"],
+        "{what}"
+    );
     let found = scene.job("a").await;
-    assert_eq!((found.queue, found.state, found.requeues), (queue("to"), State::Ready, 1), "{what}");
-    assert_eq!(scene.queue("from").await.counts.of(State::Dead), 0, "{what}");
-    assert_eq!(scene.enqueue([job("from", "a")]).await, [Enqueued::Same], "{what}");
-    assert_eq!(scene.enqueue([job("from", "b").unique("k")]).await, [Enqueued::Inserted], "{what}");
+    assert_eq!(
+        (found.queue, found.state, found.requeues),
+        (queue("to"), State::Ready, 1),
+        "{what}"
+    );
+    assert_eq!(
+        scene.queue("from").await.counts.of(State::Dead),
+        0,
+        "{what}"
+    );
+    assert_eq!(
+        scene.enqueue([job("from", "a")]).await,
+        [Enqueued::Same],
+        "{what}"
+    );
+    assert_eq!(
+        scene.enqueue([job("from", "b").unique("k")]).await,
+        [Enqueued::Inserted],
+        "{what}"
+    );
     let run = scene.claim_one("to").await;
-    assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied, "{what}");
+    assert_eq!(
+        scene.settle(&run.lease, DONE).await,
+        Settled::Applied,
+        "{what}"
+    );
 }
 
 #[tokio::test]
@@ -87,8 +138,16 @@ async fn a_repair_finishes_a_move() {
 async fn a_keeper_finishes_a_move() {
     for cut in Cut::ALL {
         let (place, mut scene) = cut_short(cut).await;
-        let retention = Retention { usual: None, queues: Vec::new(), max: 10 };
-        place.store.prune(retention, scene.now).await.expect("it prunes");
+        let retention = Retention {
+            usual: None,
+            queues: Vec::new(),
+            max: 10,
+        };
+        place
+            .store
+            .prune(retention, scene.now)
+            .await
+            .expect("it prunes");
         is_moved_once(&mut scene, &format!("{cut:?}")).await;
     }
 }
@@ -97,10 +156,18 @@ async fn a_keeper_finishes_a_move() {
 async fn who_repeats_a_move_finishes_it() {
     for cut in Cut::ALL {
         let (place, mut scene) = cut_short(cut).await;
-        let again = amend(&*place.store, &scene, "a", to()).await.expect("it moves");
+        let again = amend(&*place.store, &scene, "a", to())
+            .await
+            .expect("it moves");
         assert_eq!((again.applied, again.refused), (1, vec![]), "{cut:?}");
-        let again = amend(&*place.store, &scene, "a", to()).await.expect("it is answered for");
-        assert_eq!((again.applied, again.refused), (0, vec![(id("a"), Refusal::Alive)]), "{cut:?}");
+        let again = amend(&*place.store, &scene, "a", to())
+            .await
+            .expect("it is answered for");
+        assert_eq!(
+            (again.applied, again.refused),
+            (0, vec![(id("a"), Refusal::Alive)]),
+            "{cut:?}"
+        );
         is_moved_once(&mut scene, &format!("{cut:?}")).await;
         let (_place, mut scene) = cut_short(cut).await;
         let selection = Selection::Matching(filter(Some("from"), Some(State::Dead)));
@@ -113,11 +180,19 @@ async fn who_repeats_a_move_finishes_it() {
 async fn another_amendment_finishes_a_move_first() {
     for cut in Cut::ALL {
         let (place, mut scene) = cut_short(cut).await;
-        let retried = amend(&*place.store, &scene, "a", Action::Retry).await.expect("it is answered for");
-        assert_eq!((retried.applied, retried.refused), (0, vec![(id("a"), Refusal::Ready)]), "{cut:?}");
+        let retried = amend(&*place.store, &scene, "a", Action::Retry)
+            .await
+            .expect("it is answered for");
+        assert_eq!(
+            (retried.applied, retried.refused),
+            (0, vec![(id("a"), Refusal::Ready)]),
+            "{cut:?}"
+        );
         is_moved_once(&mut scene, &format!("{cut:?}")).await;
         let (place, scene) = cut_short(cut).await;
-        let deleted = amend(&*place.store, &scene, "a", Action::Delete).await.expect("it is answered for");
+        let deleted = amend(&*place.store, &scene, "a", Action::Delete)
+            .await
+            .expect("it is answered for");
         assert_eq!((deleted.applied, deleted.refused), (1, vec![]), "{cut:?}");
         assert_eq!(scene.list(&filter(None, None)).await, []);
     }
@@ -127,10 +202,21 @@ async fn another_amendment_finishes_a_move_first() {
 async fn what_was_moved_and_is_gone_by_now_does_not_come_back() {
     let (place, mut scene) = cut_short(Cut::AfterReceive).await;
     let run = scene.claim_one("to").await;
-    assert_eq!(scene.settle(&run.lease, Outcome::Done(Keep::Gone)).await, Settled::Applied);
+    assert_eq!(
+        scene.settle(&run.lease, Outcome::Done(Keep::Gone)).await,
+        Settled::Applied
+    );
     place.store.migrate().await.expect("it repairs");
-    assert_eq!(scene.list(&filter(None, None)).await, [], "it has run, once");
-    assert_eq!(scene.enqueue([job("from", "a")]).await, [Enqueued::Inserted], "nobody knows it any more");
+    assert_eq!(
+        scene.list(&filter(None, None)).await,
+        [],
+        "it has run, once"
+    );
+    assert_eq!(
+        scene.enqueue([job("from", "a")]).await,
+        [Enqueued::Inserted],
+        "nobody knows it any more"
+    );
 }
 
 #[tokio::test]
@@ -139,11 +225,20 @@ async fn what_is_not_taken_stays_and_can_be_moved_later() {
     scene.insert([job("to", "twin").unique("k")]).await;
     place.store.migrate().await.expect("it repairs");
     assert_eq!(scene.state("a").await, Some(State::Dead));
-    let refused = amend(&*place.store, &scene, "a", to()).await.expect("it is answered for").refused;
+    let refused = amend(&*place.store, &scene, "a", to())
+        .await
+        .expect("it is answered for")
+        .refused;
     assert_eq!(refused, [(id("a"), Refusal::Twin(id("twin")))]);
     let run = scene.claim_one("to").await;
     scene.settle(&run.lease, Outcome::Done(Keep::Gone)).await;
-    assert_eq!(amend(&*place.store, &scene, "a", to()).await.expect("it moves").applied, 1);
+    assert_eq!(
+        amend(&*place.store, &scene, "a", to())
+            .await
+            .expect("it moves")
+            .applied,
+        1
+    );
     is_moved_once(&mut scene, "later").await;
 }
 
@@ -154,20 +249,35 @@ async fn movers_at_once_move_each_job_once() {
         store.migrate().await.expect("the store migrates");
         let mut scene = Scene::new(Arc::clone(&store) as Arc<dyn Store>);
         for n in 0..40 {
-            scene.insert_and_end(job("from", &n.to_string()), dead()).await;
+            scene
+                .insert_and_end(job("from", &n.to_string()), dead())
+                .await;
         }
         let movers = (0..8).map(|mover| {
             let (store, scene) = (open(&url), scene.clone());
             async move {
                 let target = Action::Move(queue(if mover % 2 == 0 { "to" } else { "other" }));
                 let selection = Selection::Matching(filter(Some("from"), Some(State::Dead)));
-                let amendment = Amendment { selection, action: target, only: None, cursor: None, max: 100 };
-                store.amend(amendment, scene.now).await.expect("it moves").applied
+                let amendment = Amendment {
+                    selection,
+                    action: target,
+                    only: None,
+                    cursor: None,
+                    max: 100,
+                };
+                store
+                    .amend(amendment, scene.now)
+                    .await
+                    .expect("it moves")
+                    .applied
             }
         });
         let applied: usize = join_all(movers).await.into_iter().sum();
         assert!(applied >= 40, "{applied}");
-        assert_eq!(scene.list(&filter(None, Some(State::Ready))).await.len(), 40);
+        assert_eq!(
+            scene.list(&filter(None, Some(State::Ready))).await.len(),
+            40
+        );
         assert_eq!(scene.queue("from").await.counts.of(State::Dead), 0);
         assert_eq!(scene.list(&filter(None, None)).await.len(), 40);
     }
@@ -178,14 +288,27 @@ async fn a_job_may_go_and_come_back() {
     let place = Place::on(servers::redis()).await;
     let mut scene = place.scene();
     scene.insert_and_end(job("from", "a"), dead()).await;
-    for (there, back) in [("to", "from"), ("from", "to"), ("third", "from"), ("from", "third")] {
-        let moved = amend(&*place.store, &scene, "a", Action::Move(queue(there))).await.expect("it moves");
+    for (there, back) in [
+        ("to", "from"),
+        ("from", "to"),
+        ("third", "from"),
+        ("from", "third"),
+    ] {
+        let moved = amend(&*place.store, &scene, "a", Action::Move(queue(there)))
+            .await
+            .expect("it moves");
         assert_eq!(moved.applied, 1, "to {there}");
-        assert_eq!(scene.enqueue([job(back, "a")]).await, [Enqueued::Same], "{back} knows where it went");
+        assert_eq!(
+            scene.enqueue([job(back, "a")]).await,
+            [Enqueued::Same],
+            "{back} knows where it went"
+        );
         let run = scene.claim_one(there).await;
         assert_eq!(scene.settle(&run.lease, dead()).await, Settled::Applied);
     }
-    amend(&*place.store, &scene, "a", Action::Delete).await.expect("it is deleted");
+    amend(&*place.store, &scene, "a", Action::Delete)
+        .await
+        .expect("it is deleted");
     assert_eq!(
         scene.enqueue([job("third", "a")]).await,
         [Enqueued::Inserted],
@@ -198,19 +321,43 @@ async fn what_moves_leave_behind_is_forgotten_in_time() {
     let place = Place::on(servers::redis()).await;
     let mut scene = place.scene();
     scene.insert_and_end(job("from", "a"), dead()).await;
-    assert_eq!(amend(&*place.store, &scene, "a", to()).await.expect("it moves").applied, 1);
+    assert_eq!(
+        amend(&*place.store, &scene, "a", to())
+            .await
+            .expect("it moves")
+            .applied,
+        1
+    );
     let prune = async || {
-        let retention = Retention { usual: None, queues: Vec::new(), max: 10 };
-        place.store.prune(retention, scene.now).await.expect("it prunes");
-        let left = |queue, part| place.server.cli(&["hlen", &place.key(queue, part)]).trim().to_owned();
+        let retention = Retention {
+            usual: None,
+            queues: Vec::new(),
+            max: 10,
+        };
+        place
+            .store
+            .prune(retention, scene.now)
+            .await
+            .expect("it prunes");
+        let left = |queue, part| {
+            place
+                .server
+                .cli(&["hlen", &place.key(queue, part)])
+                .trim()
+                .to_owned()
+        };
         [left("from", "moved"), left("to", "received")]
     };
     assert_eq!(prune().await, ["1", "1"]);
     // As if it had been decided in 1970.
     let script = "local move, said = unpack(redis.call('HGETALL', KEYS[1]))
         return redis.call('HSET', KEYS[1], move, '0000000000' .. string.sub(said, 11))";
-    place.server.cli(&["eval", script, "1", &place.key("to", "received")]);
+    place
+        .server
+        .cli(&["eval", script, "1", &place.key("to", "received")]);
     assert_eq!(prune().await, ["1", "0"]);
-    amend(&*place.store, &scene, "a", Action::Delete).await.expect("it is deleted");
+    amend(&*place.store, &scene, "a", Action::Delete)
+        .await
+        .expect("it is deleted");
     assert_eq!(prune().await, ["0", "0"]);
 }

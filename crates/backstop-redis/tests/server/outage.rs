@@ -14,13 +14,18 @@ const TOO_LONG: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn what_was_acknowledged_survives_the_death_of_a_server_that_always_writes_its_log() {
-    let server = Redis::start(Settings { append: Append::Always, ..Settings::default() });
+    let server = Redis::start(Settings {
+        append: Append::Always,
+        ..Settings::default()
+    });
     let place = Place::on(&server).await;
     let mut scene = place.scene();
     let all: Vec<String> = (0..500).map(|n| format!("job-{n:03}")).collect();
     scene.insert(all.iter().map(|name| job("q", name))).await;
     let runs = scene.claim("q", 100).await;
-    scene.settle_all(runs[..50].iter().map(|run| (&run.lease, DONE))).await;
+    scene
+        .settle_all(runs[..50].iter().map(|run| (&run.lease, DONE)))
+        .await;
     server.kill();
     server.restart();
     let counts = scene.queue("q").await.counts;
@@ -32,7 +37,10 @@ async fn what_was_acknowledged_survives_the_death_of_a_server_that_always_writes
 
 #[tokio::test]
 async fn after_a_restart_a_queue_that_nobody_knows_is_found_without_being_asked_for() {
-    let server = Redis::start(Settings { append: Append::Always, ..Settings::default() });
+    let server = Redis::start(Settings {
+        append: Append::Always,
+        ..Settings::default()
+    });
     let place = Place::on(&server).await;
     let scene = place.scene();
     scene.insert([job("q", "a")]).await;
@@ -48,7 +56,10 @@ async fn after_a_restart_a_queue_that_nobody_knows_is_found_without_being_asked_
 
 #[tokio::test]
 async fn a_repair_that_fails_is_tried_until_it_succeeds() {
-    let server = Redis::start(Settings { append: Append::Always, ..Settings::default() });
+    let server = Redis::start(Settings {
+        append: Append::Always,
+        ..Settings::default()
+    });
     let place = Place::on(&server).await;
     let scene = place.scene();
     scene.insert([job("q", "a")]).await;
@@ -58,8 +69,14 @@ async fn a_repair_that_fails_is_tried_until_it_succeeds() {
     // A call that has nothing to do with the registry: it meets another server than before.
     place.store.time().await.expect("it answers");
     let deadline = Instant::now() + Duration::from_mins(1);
-    while !server.cli(&["info", "errorstats"]).contains("errorstat_WRONGTYPE") {
-        assert!(Instant::now() < deadline, "no repair has stumbled over the registry");
+    while !server
+        .cli(&["info", "errorstats"])
+        .contains("errorstat_WRONGTYPE")
+    {
+        assert!(
+            Instant::now() < deadline,
+            "no repair has stumbled over the registry"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     server.cli(&["del", &registry]);
@@ -87,7 +104,10 @@ async fn who_went_deaf_finds_out_and_hears_again() {
     proxy.set(Mode::Pass);
     hears(&mut ears, "that it listens again").await;
     let speaker = open(&format!("{}?prefix={prefix}", redis().url()));
-    speaker.enqueue(vec![job("q", "a").into()], START).await.expect("it goes in");
+    speaker
+        .enqueue(vec![job("q", "a").into()], START)
+        .await
+        .expect("it goes in");
     hears(&mut ears, "the push").await;
 }
 
@@ -100,7 +120,10 @@ async fn a_server_that_is_gone_is_told_in_time_and_found_again() {
     server.stop();
     let began = Instant::now();
     let refused = place.store.enqueue(vec![job("q", "b").into()], START).await;
-    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Unavailable { .. })),
+        "{refused:?}"
+    );
     assert!(began.elapsed() < TOO_LONG, "{:?}", began.elapsed());
     server.restart();
     scene.insert([job("q", "b")]).await;
@@ -114,7 +137,10 @@ async fn a_connection_that_falls_silent_is_given_up() {
     proxy.set(Mode::HalfOpen);
     let began = Instant::now();
     let refused = store.queues(START).await;
-    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Unavailable { .. })),
+        "{refused:?}"
+    );
     assert!(began.elapsed() < TOO_LONG, "{:?}", began.elapsed());
     proxy.set(Mode::Pass);
     assert_eq!(store.queues(START).await, Ok(Vec::new()));
@@ -128,11 +154,15 @@ async fn answers_lost_on_the_way_change_nothing() {
     let mut scene = backstop_testkit::given::Scene::new(store);
     let mut done = 0;
     for round in 0..40_usize {
-        let jobs: Vec<_> = (0..20).map(|n| job("q", &format!("{round}-{n}")).into()).collect();
+        let jobs: Vec<_> = (0..20)
+            .map(|n| job("q", &format!("{round}-{n}")).into())
+            .collect();
         // The call goes through, and its answer does not: it is repeated by itself.
         let network = async {
             if round % 2 == 1 {
-                proxy.set(Mode::Reset { after_bytes: round * 3 });
+                proxy.set(Mode::Reset {
+                    after_bytes: round * 3,
+                });
                 tokio::time::sleep(Duration::from_millis(30)).await;
                 proxy.set(Mode::Pass);
             }
@@ -141,7 +171,9 @@ async fn answers_lost_on_the_way_change_nothing() {
         inserted.expect("it goes in, at the latest when the network is back");
         let runs = scene.claim("q", 50).await;
         done += runs.len();
-        let settled = scene.settle_all(runs.iter().map(|run| (&run.lease, DONE))).await;
+        let settled = scene
+            .settle_all(runs.iter().map(|run| (&run.lease, DONE)))
+            .await;
         assert!(settled.iter().all(|settled| *settled == Settled::Applied));
         scene.pass(Span::secs(1));
     }

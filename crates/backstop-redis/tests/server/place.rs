@@ -34,18 +34,31 @@ impl<'a> Place<'a> {
 
     /// What every key begins with.
     pub(crate) fn prefix(&self) -> &str {
-        self.url.split_once("prefix=").expect("a fresh store has a prefix").1
+        self.url
+            .split_once("prefix=")
+            .expect("a fresh store has a prefix")
+            .1
     }
 
     /// Removes a part of a queue.
     pub(crate) fn delete(&self, queue: &str, part: &str) {
-        assert_eq!(self.server.cli(&["del", &self.key(queue, part)]).trim(), "1", "{part}");
+        assert_eq!(
+            self.server.cli(&["del", &self.key(queue, part)]).trim(),
+            "1",
+            "{part}"
+        );
     }
 
     /// Removes one field of a part of a queue.
     pub(crate) fn delete_one(&self, queue: &str, part: &str) {
         let script = "return redis.call('HDEL', KEYS[1], redis.call('HKEYS', KEYS[1])[1])";
-        assert_eq!(self.server.cli(&["eval", script, "1", &self.key(queue, part)]).trim(), "1", "{part}");
+        assert_eq!(
+            self.server
+                .cli(&["eval", script, "1", &self.key(queue, part)])
+                .trim(),
+            "1",
+            "{part}"
+        );
     }
 }
 

@@ -12,7 +12,10 @@ use backstop_testkit::servers::{self, Redis};
 use std::time::Duration;
 
 fn with(append: Append, options: &[(&'static str, &str)]) -> Redis {
-    let options = options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    let options = options
+        .iter()
+        .map(|(name, value)| (*name, (*value).to_owned()))
+        .collect();
     Redis::start(Settings { append, options })
 }
 
@@ -32,7 +35,10 @@ async fn a_server_that_evicts_is_refused_until_it_does_not() {
     );
     server.cli(&["config", "set", "maxmemory-policy", "noeviction"]);
     store.migrate().await.expect("nothing stands against it");
-    store.enqueue(vec![job("q", "a").into()], START).await.expect("the job goes in");
+    store
+        .enqueue(vec![job("q", "a").into()], START)
+        .await
+        .expect("the job goes in");
 }
 
 #[tokio::test]
@@ -59,7 +65,9 @@ async fn scripts_the_server_forgot_are_loaded_again() {
 #[tokio::test]
 async fn a_store_of_a_newer_program_is_refused() {
     let place = Place::on(servers::redis()).await;
-    place.server.cli(&["set", &format!("{}:schema", place.prefix()), "v7"]);
+    place
+        .server
+        .cli(&["set", &format!("{}:schema", place.prefix()), "v7"]);
     let refused = open(&place.url).migrate().await;
     assert!(
         matches!(&refused, Err(StoreError::Misuse { cause, .. }) if cause.contains("version 7")),
@@ -73,9 +81,17 @@ async fn a_store_of_a_pre_release_is_refused_and_left_as_it_is() {
         let url = servers::redis().fresh_url();
         let key = format!("{}:schema", url.split_once("prefix=").expect("a prefix").1);
         servers::redis().cli(&["set", &key, version]);
-        let refused = open(&url).migrate().await.expect_err("its version means something else");
+        let refused = open(&url)
+            .migrate()
+            .await
+            .expect_err("its version means something else");
         assert!(matches!(refused, StoreError::Misuse { .. }), "{refused:?}");
-        assert!(refused.to_string().contains("pre-release of backstop. Export"), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .contains("pre-release of backstop. Export"),
+            "{refused}"
+        );
         assert_eq!(servers::redis().cli(&["get", &key]).trim(), version);
         let examination = open(&url).examine().await.expect("it is examined");
         graded(&examination, Grade::Bad, "pre-release");
@@ -90,29 +106,51 @@ async fn a_wrong_password_may_be_right_later_and_is_not_repeated() {
     for login in ["", ":hunter2@", "ada:hunter2@"] {
         let began = std::time::Instant::now();
         let refused = at(login).migrate().await;
-        let Err(error @ StoreError::Unavailable { .. }) = refused else { panic!("{login}: {refused:?}") };
+        let Err(error @ StoreError::Unavailable { .. }) = refused else {
+            panic!("{login}: {refused:?}")
+        };
         assert!(
             began.elapsed() < std::time::Duration::from_secs(8),
             "it is told, not tried until time is up"
         );
-        assert!(error.to_string().contains("check user and password"), "{error}");
+        assert!(
+            error.to_string().contains("check user and password"),
+            "{error}"
+        );
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
     at(":right@").migrate().await.expect("it is the password");
 }
 
 fn graded(examination: &Examination, grade: Grade, what: &str) {
-    let found =
-        examination.findings.iter().any(|finding| finding.grade == grade && finding.what.contains(what));
+    let found = examination
+        .findings
+        .iter()
+        .any(|finding| finding.grade == grade && finding.what.contains(what));
     assert!(found, "no {grade:?} {what}: {examination:#?}");
 }
 
 #[tokio::test]
 async fn what_a_crash_may_lose_is_said_in_words() {
     for (append, grade, what, promise) in [
-        (Append::Off, Grade::Bad, "appendonly = no", "may lose everything"),
-        (Append::EverySecond, Grade::Warning, "appendfsync = everysec", "two seconds"),
-        (Append::Always, Grade::Good, "appendfsync = always", "survives a crash"),
+        (
+            Append::Off,
+            Grade::Bad,
+            "appendonly = no",
+            "may lose everything",
+        ),
+        (
+            Append::EverySecond,
+            Grade::Warning,
+            "appendfsync = everysec",
+            "two seconds",
+        ),
+        (
+            Append::Always,
+            Grade::Good,
+            "appendfsync = always",
+            "survives a crash",
+        ),
     ] {
         let server = with(append, &[]);
         let place = Place::on(&server).await;
@@ -120,42 +158,83 @@ async fn what_a_crash_may_lose_is_said_in_words() {
         graded(&examination, grade, what);
         graded(&examination, Grade::Good, "maxmemory-policy = noeviction");
         graded(&examination, Grade::Good, "store version 1");
-        assert!(examination.promise.contains(promise), "{}", examination.promise);
+        assert!(
+            examination.promise.contains(promise),
+            "{}",
+            examination.promise
+        );
     }
 }
 
 #[tokio::test]
 async fn a_user_without_rights_beyond_its_keys_is_enough() {
     let server = with(Append::EverySecond, &[]);
-    let rights = ["~shop:*", "resetchannels", "&shop:*", "+@all", "-config", "-@dangerous", "+info"];
+    let rights = [
+        "~shop:*",
+        "resetchannels",
+        "&shop:*",
+        "+@all",
+        "-config",
+        "-@dangerous",
+        "+info",
+    ];
     server.cli(&[&["acl", "setuser", "ada", "on", ">secret"][..], &rights].concat());
     let store = open(&format!("redis://ada:secret@{}?prefix=shop", server.addr()));
     store.migrate().await.expect("it may");
-    store.enqueue(vec![job("q", "a").into()], START).await.expect("it may");
+    store
+        .enqueue(vec![job("q", "a").into()], START)
+        .await
+        .expect("it may");
     let examination = store.examine().await.expect("it may");
     graded(&examination, Grade::Warning, "appendfsync is unknown");
-    assert!(examination.promise.contains("does not tell"), "{}", examination.promise);
+    assert!(
+        examination.promise.contains("does not tell"),
+        "{}",
+        examination.promise
+    );
 }
 
 #[tokio::test]
 async fn a_queue_that_refuses_takes_no_answer_of_another_with_it() {
     let server = with(Append::EverySecond, &[]);
-    let rights =
-        |keys| server.cli(&["acl", "setuser", "ada", "on", ">secret", "+@all", "&*", "resetkeys", keys]);
+    let rights = |keys| {
+        server.cli(&[
+            "acl",
+            "setuser",
+            "ada",
+            "on",
+            ">secret",
+            "+@all",
+            "&*",
+            "resetkeys",
+            keys,
+        ])
+    };
     rights("~shop:*");
     let store = open(&format!("redis://ada:secret@{}?prefix=shop", server.addr()));
     store.migrate().await.expect("it may");
     let mut scene = Scene::new(store.clone());
     scene.insert([job("mine", "a"), job("other", "b")]).await;
-    let (a, b) = (scene.claim_one("mine").await, scene.claim_one("other").await);
+    let (a, b) = (
+        scene.claim_one("mine").await,
+        scene.claim_one("other").await,
+    );
     rights("~shop:{mine}:*");
     // Refused, or answered twice, the end of a job of which nothing is kept would be stale.
     let gone = Outcome::Done(Keep::Gone);
-    let said = scene.settle_all([(&b.lease, gone.clone()), (&a.lease, gone.clone())]).await;
+    let said = scene
+        .settle_all([(&b.lease, gone.clone()), (&a.lease, gone.clone())])
+        .await;
     assert_eq!(said, [Settled::Unanswered, Settled::Applied]);
-    let alone = vec![Settlement { lease: b.lease.clone(), outcome: gone.clone() }];
+    let alone = vec![Settlement {
+        lease: b.lease.clone(),
+        outcome: gone.clone(),
+    }];
     let refused = store.settle(alone, scene.now).await;
-    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Misuse { .. })),
+        "{refused:?}"
+    );
     rights("~shop:*");
     assert_eq!(scene.settle(&b.lease, gone).await, Settled::Applied);
 }
@@ -167,8 +246,18 @@ async fn the_user_of_the_stores_page_may_be_told_the_settings_and_do_nothing_dan
     user::make_on(&server);
     let store = open(&user::log_in(&server.fresh_url()));
     store.migrate().await.expect("it may");
-    graded(&store.examine().await.expect("it may"), Grade::Good, "appendfsync = always");
-    let as_user = ["--user", "backstop", "--pass", "SECRET", "--no-auth-warning"];
+    graded(
+        &store.examine().await.expect("it may"),
+        Grade::Good,
+        "appendfsync = always",
+    );
+    let as_user = [
+        "--user",
+        "backstop",
+        "--pass",
+        "SECRET",
+        "--no-auth-warning",
+    ];
     for dangerous in [
         &["flushall"][..],
         &["keys", "*"],
@@ -212,8 +301,16 @@ async fn a_full_server_takes_no_jobs_but_lets_claimed_ones_be_kept_and_ended() {
     let leases: Vec<_> = runs.iter().map(|run| run.lease.clone()).collect();
     server.cli(&["config", "set", "maxmemory", "1"]);
     assert_eq!(scene.begin(&leases).await, []);
-    assert_eq!(scene.beat(&leases, START.after(backstop_core::Span::secs(60))).await, []);
-    assert_eq!(scene.settle(&leases[0], DONE).await, backstop_core::port::Settled::Applied);
+    assert_eq!(
+        scene
+            .beat(&leases, START.after(backstop_core::Span::secs(60)))
+            .await,
+        []
+    );
+    assert_eq!(
+        scene.settle(&leases[0], DONE).await,
+        backstop_core::port::Settled::Applied
+    );
     let refused = place.store.enqueue(vec![job("q", "c").into()], START).await;
     assert!(
         matches!(&refused, Err(StoreError::Unavailable { cause, .. }) if cause.contains("full")),

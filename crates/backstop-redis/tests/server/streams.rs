@@ -3,8 +3,8 @@
 use crate::place::Place;
 use backstop_core::limits::{KEY_RECORDS_MAX, OFFER_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX};
 use backstop_core::port::{
-    Advance, Advanced, Grade, KeyLease, KeyQuery, Offered, Store, StoreError, StreamStatus, Streams, Take,
-    Taken, Then, Wanted, WhichKeys,
+    Advance, Advanced, Grade, KeyLease, KeyQuery, Offered, Store, StoreError, StreamStatus,
+    Streams, Take, Taken, Then, Wanted, WhichKeys,
 };
 use backstop_core::stream::{Change, Count, Counts, Record};
 use backstop_core::{LeaseNumber, Payload, Span, StreamKey, StreamName, Time, WorkerName};
@@ -25,26 +25,48 @@ fn key(text: &str) -> StreamKey {
 
 fn record(key: &str, position: i64) -> Record {
     let payload = Payload::stored(format!("\"{key}/{position}\"").into_bytes());
-    Record { key: self::key(key), position, step: 60, tenant: None, payload }
+    Record {
+        key: self::key(key),
+        position,
+        step: 60,
+        tenant: None,
+        payload,
+    }
 }
 
 async fn hold(store: &dyn Store, records: Vec<Record>) {
     let count = records.len();
-    let answers = store.offer(stream(), records, START).await.expect("the store answers");
+    let answers = store
+        .offer(stream(), records, START)
+        .await
+        .expect("the store answers");
     assert_eq!(answers, vec![Offered::Held; count]);
 }
 
 fn take_of(number: u64, wanted: Wanted, now: Time) -> Take {
     let (number, worker) = (LeaseNumber::draw(number), WorkerName::new("worker"));
-    Take { stream: stream(), number, worker, until: now.after(LEASE), wanted }
+    Take {
+        stream: stream(),
+        number,
+        worker,
+        until: now.after(LEASE),
+        wanted,
+    }
 }
 
 async fn take(store: &dyn Store, number: u64, wanted: Wanted) -> Taken {
-    store.take(take_of(number, wanted, START), START).await.expect("the store answers")
+    store
+        .take(take_of(number, wanted, START), START)
+        .await
+        .expect("the store answers")
 }
 
 fn names(taken: &Taken) -> Vec<&str> {
-    let mut names: Vec<&str> = taken.keys.iter().map(|stored| stored.key.as_str()).collect();
+    let mut names: Vec<&str> = taken
+        .keys
+        .iter()
+        .map(|stored| stored.key.as_str())
+        .collect();
     names.sort_unstable();
     names
 }
@@ -54,17 +76,28 @@ fn advance_of(number: u64, key: &StreamKey, then: Then) -> Advance {
     let mut counts = Counts::default();
     counts[Count::Handled] = 1;
     Advance {
-        lease: KeyLease { stream: stream(), key: key.clone(), number: LeaseNumber::draw(number) },
+        lease: KeyLease {
+            stream: stream(),
+            key: key.clone(),
+            number: LeaseNumber::draw(number),
+        },
         turn: 1,
         seen: 0,
-        change: Change { watermark: Some(60), counts, ..Change::default() },
+        change: Change {
+            watermark: Some(60),
+            counts,
+            ..Change::default()
+        },
         then,
     }
 }
 
 async fn release(store: &dyn Store, number: u64, name: &str, due: Option<Time>) {
     let advance = advance_of(number, &key(name), Then::Release(due));
-    assert_eq!(store.advance(vec![advance], START).await, Ok(vec![Advanced::Applied]));
+    assert_eq!(
+        store.advance(vec![advance], START).await,
+        Ok(vec![Advanced::Applied])
+    );
 }
 
 async fn status(store: &dyn Store) -> StreamStatus {
@@ -74,13 +107,19 @@ async fn status(store: &dyn Store) -> StreamStatus {
 /// Removes a part of all shards.
 fn delete(place: &Place<'_>, part: &str) {
     for shard in 0..SHARDS {
-        place.server.cli(&["del", &format!("{}:{{:uptime:{shard}}}:{part}", place.prefix())]);
+        place.server.cli(&[
+            "del",
+            &format!("{}:{{:uptime:{shard}}}:{part}", place.prefix()),
+        ]);
     }
 }
 
 async fn agrees(place: &Place<'_>) -> bool {
     let examination = place.store.examine().await.expect("it is examined");
-    examination.findings.iter().all(|finding| finding.grade != Grade::Bad || !finding.what.contains("stream"))
+    examination
+        .findings
+        .iter()
+        .all(|finding| finding.grade != Grade::Bad || !finding.what.contains("stream"))
 }
 
 /// Five keys: one that nobody has, one that waits, one that somebody has because it was due, one whose records nobody
@@ -89,28 +128,75 @@ async fn furnish(store: &dyn Store) {
     hold(store, vec![record("due", 1)]).await;
     let taken = take(store, 1, Wanted::Due(9)).await;
     assert_eq!(names(&taken), ["due"]);
-    hold(store, ["free", "waits", "halted"].map(|name| record(name, 1)).to_vec()).await;
+    hold(
+        store,
+        ["free", "waits", "halted"]
+            .map(|name| record(name, 1))
+            .to_vec(),
+    )
+    .await;
     hold(store, vec![record("free", 2)]).await;
-    take(store, 2, Wanted::Keys(["waits", "halted", "none"].map(key).to_vec())).await;
-    for (name, due) in [("waits", Some(START.after(Span::hours(1)))), ("halted", None), ("none", None)] {
+    take(
+        store,
+        2,
+        Wanted::Keys(["waits", "halted", "none"].map(key).to_vec()),
+    )
+    .await;
+    for (name, due) in [
+        ("waits", Some(START.after(Span::hours(1)))),
+        ("halted", None),
+        ("none", None),
+    ] {
         let mut advance = advance_of(2, &key(name), Then::Release(due));
         advance.seen = 1;
-        assert_eq!(store.advance(vec![advance], START).await, Ok(vec![Advanced::Applied]));
+        assert_eq!(
+            store.advance(vec![advance], START).await,
+            Ok(vec![Advanced::Applied])
+        );
     }
 }
 
 /// All that is to be seen of the furnished stream.
 async fn seen(store: &dyn Store) -> String {
-    let query = KeyQuery { stream: stream(), after: None, which: WhichKeys::All, limit: 100 };
-    let all = store.stream_keys(query.clone(), START).await.expect("keys are listed");
-    let query = KeyQuery { which: WhichKeys::Holding, ..query };
-    let holding = store.stream_keys(query, START).await.expect("keys are listed");
+    let query = KeyQuery {
+        stream: stream(),
+        after: None,
+        which: WhichKeys::All,
+        limit: 100,
+    };
+    let all = store
+        .stream_keys(query.clone(), START)
+        .await
+        .expect("keys are listed");
+    let query = KeyQuery {
+        which: WhichKeys::Holding,
+        ..query
+    };
+    let holding = store
+        .stream_keys(query, START)
+        .await
+        .expect("keys are listed");
     let mut keys = Vec::new();
     for status in &all {
-        keys.push(store.stream_key(stream(), status.key.clone()).await.expect("a key"));
+        keys.push(
+            store
+                .stream_key(stream(), status.key.clone())
+                .await
+                .expect("a key"),
+        );
     }
     let again = take(store, 1, Wanted::Due(9)).await;
-    format!("{:#?}", (status(store).await, all, holding, keys, names(&again), again.next_due))
+    format!(
+        "{:#?}",
+        (
+            status(store).await,
+            all,
+            holding,
+            keys,
+            names(&again),
+            again.next_due
+        )
+    )
 }
 
 #[tokio::test]
@@ -130,7 +216,10 @@ async fn every_index_of_a_stream_is_rebuilt_from_its_keys_and_records() {
 
 #[tokio::test]
 async fn after_a_restart_what_is_due_and_who_has_it_is_rebuilt_without_being_asked_for() {
-    let server = Redis::start(Settings { append: Append::Always, ..Settings::default() });
+    let server = Redis::start(Settings {
+        append: Append::Always,
+        ..Settings::default()
+    });
     let place = Place::on(&server).await;
     furnish(&*place.store).await;
     let before = seen(&*place.store).await;
@@ -140,7 +229,12 @@ async fn after_a_restart_what_is_due_and_who_has_it_is_rebuilt_without_being_ask
     server.cli(&["del", &format!("{}:streams", place.prefix())]);
     server.restart();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while place.store.streams().await.expect("the store answers").is_empty()
+    while place
+        .store
+        .streams()
+        .await
+        .expect("the store answers")
+        .is_empty()
         || seen(&*place.store).await != before
     {
         assert!(Instant::now() < deadline, "the stream was not repaired");
@@ -149,7 +243,8 @@ async fn after_a_restart_what_is_due_and_who_has_it_is_rebuilt_without_being_ask
 }
 
 #[tokio::test]
-async fn records_whose_key_is_lost_are_due_and_those_whose_payload_is_lost_are_handed_out_without() {
+async fn records_whose_key_is_lost_are_due_and_those_whose_payload_is_lost_are_handed_out_without()
+{
     let place = Place::on(servers::redis()).await;
     hold(&*place.store, vec![record("a", 1), record("a", 2)]).await;
     delete(&place, "heads");
@@ -157,21 +252,42 @@ async fn records_whose_key_is_lost_are_due_and_those_whose_payload_is_lost_are_h
     assert!(!agrees(&place).await);
     place.store.migrate().await.expect("it repairs");
     assert!(agrees(&place).await);
-    let now = place.store.time().await.expect("the time").after(Span::hours(1));
-    let taken = place.store.take(take_of(1, Wanted::Due(9), now), now).await.expect("the store answers");
+    let now = place
+        .store
+        .time()
+        .await
+        .expect("the time")
+        .after(Span::hours(1));
+    let taken = place
+        .store
+        .take(take_of(1, Wanted::Due(9), now), now)
+        .await
+        .expect("the store answers");
     assert_eq!((names(&taken), taken.keys[0].count), (vec!["a"], 2));
-    assert!(taken.keys[0].records.iter().all(|record| record.payload.is_empty()));
+    assert!(
+        taken.keys[0]
+            .records
+            .iter()
+            .all(|record| record.payload.is_empty())
+    );
 }
 
 #[tokio::test]
 async fn places_without_a_record_go() {
     let place = Place::on(servers::redis()).await;
-    hold(&*place.store, ["a", "b", "c"].map(|name| record(name, 1)).to_vec()).await;
+    hold(
+        &*place.store,
+        ["a", "b", "c"].map(|name| record(name, 1)).to_vec(),
+    )
+    .await;
     delete(&place, "records");
     place.store.migrate().await.expect("it repairs");
     assert!(agrees(&place).await);
     let status = status(&*place.store).await;
-    assert_eq!((status.keys, status.holding, status.records, status.oldest), (3, 0, 0, None));
+    assert_eq!(
+        (status.keys, status.holding, status.records, status.oldest),
+        (3, 0, 0, None)
+    );
 }
 
 /// Overwrites the head of a key with bytes that are none.
@@ -192,21 +308,45 @@ async fn a_damaged_key_keeps_nobody_from_the_others_and_is_for_who_seizes_it() {
         hold(store, vec![record("bad", 1), record("good", 1)]).await;
         spoil(&place, "bad", garbage);
         let both = Wanted::Keys(vec![key("bad"), key("good")]);
-        assert_eq!(names(&take(store, 1, both.clone()).await), ["good"], "{garbage}");
+        assert_eq!(
+            names(&take(store, 1, both.clone()).await),
+            ["good"],
+            "{garbage}"
+        );
         release(store, 1, "good", None).await;
         let due = take(store, 2, Wanted::Due(9)).await;
-        assert_eq!((names(&due), due.next_due), (vec!["good"], Some(START.after(LEASE))), "{garbage}");
-        let offered = store.offer(stream(), vec![record("bad", 2), record("good", 2)], START).await;
+        assert_eq!(
+            (names(&due), due.next_due),
+            (vec!["good"], Some(START.after(LEASE))),
+            "{garbage}"
+        );
+        let offered = store
+            .offer(stream(), vec![record("bad", 2), record("good", 2)], START)
+            .await;
         assert_eq!(offered, Ok(vec![Offered::Full, Offered::Held]), "{garbage}");
         let looked = store.stream_key(stream(), key("bad")).await;
-        assert!(matches!(looked, Err(StoreError::Corrupt { .. })), "{looked:?}");
+        assert!(
+            matches!(looked, Err(StoreError::Corrupt { .. })),
+            "{looked:?}"
+        );
         assert_eq!(seen_names(store).await, ["bad", "good"], "{garbage}");
         let seized = take(store, 3, Wanted::Seized(vec![key("bad")])).await;
-        let positions: Vec<i64> = seized.keys[0].records.iter().map(|record| record.position).collect();
-        assert_eq!((positions, seized.keys[0].watermark), (vec![1], None), "{garbage}");
+        let positions: Vec<i64> = seized.keys[0]
+            .records
+            .iter()
+            .map(|record| record.position)
+            .collect();
+        assert_eq!(
+            (positions, seized.keys[0].watermark),
+            (vec![1], None),
+            "{garbage}"
+        );
         let mut clear = advance_of(3, &key("bad"), Then::Clear);
         clear.change.watermark = None;
-        assert_eq!(store.advance(vec![clear], START).await, Ok(vec![Advanced::Applied]));
+        assert_eq!(
+            store.advance(vec![clear], START).await,
+            Ok(vec![Advanced::Applied])
+        );
         assert_eq!(seen_names(store).await, ["good"], "{garbage}");
         place.store.migrate().await.expect("it repairs");
         assert!(agrees(&place).await, "{garbage}");
@@ -214,9 +354,19 @@ async fn a_damaged_key_keeps_nobody_from_the_others_and_is_for_who_seizes_it() {
 }
 
 async fn seen_names(store: &dyn Store) -> Vec<String> {
-    let query = KeyQuery { stream: stream(), after: None, which: WhichKeys::All, limit: 9 };
-    let keys = store.stream_keys(query, START).await.expect("keys are listed");
-    keys.into_iter().map(|status| status.key.to_string()).collect()
+    let query = KeyQuery {
+        stream: stream(),
+        after: None,
+        which: WhichKeys::All,
+        limit: 9,
+    };
+    let keys = store
+        .stream_keys(query, START)
+        .await
+        .expect("keys are listed");
+    keys.into_iter()
+        .map(|status| status.key.to_string())
+        .collect()
 }
 
 #[tokio::test]
@@ -226,35 +376,69 @@ async fn a_repeated_take_gives_back_what_other_shards_have_free_by_then() {
     let all: Vec<String> = (0..40).map(|n| format!("key-{n}")).collect();
     let wanted = || Wanted::Keys(all.iter().map(|name| key(name)).collect());
     hold(store, all.iter().map(|name| record(name, 1)).collect()).await;
-    take(store, 1, Wanted::Keys(all[1..].iter().map(|name| key(name)).collect())).await;
+    take(
+        store,
+        1,
+        Wanted::Keys(all[1..].iter().map(|name| key(name)).collect()),
+    )
+    .await;
     assert_eq!(names(&take(store, 2, wanted()).await), ["key-0"]);
     let wake = START.after(Span::hours(1));
     for name in &all[1..] {
         let mut advance = advance_of(1, &key(name), Then::Release(Some(wake)));
         advance.seen = 1;
-        assert_eq!(store.advance(vec![advance], START).await, Ok(vec![Advanced::Applied]));
+        assert_eq!(
+            store.advance(vec![advance], START).await,
+            Ok(vec![Advanced::Applied])
+        );
     }
-    assert_eq!(names(&take(store, 2, wanted()).await), ["key-0"], "and no others");
+    assert_eq!(
+        names(&take(store, 2, wanted()).await),
+        ["key-0"],
+        "and no others"
+    );
     let due = take(store, 3, Wanted::Due(9)).await;
-    assert_eq!((due.keys.len(), due.next_due), (0, Some(START.after(LEASE))));
-    assert_eq!(take(store, 4, wanted()).await.keys.len(), 39, "nobody has the others");
-    let repeated = store.advance(vec![advance_of(1, &key("key-1"), Then::Clear)], START).await;
+    assert_eq!(
+        (due.keys.len(), due.next_due),
+        (0, Some(START.after(LEASE)))
+    );
+    assert_eq!(
+        take(store, 4, wanted()).await.keys.len(),
+        39,
+        "nobody has the others"
+    );
+    let repeated = store
+        .advance(vec![advance_of(1, &key("key-1"), Then::Clear)], START)
+        .await;
     assert_eq!(repeated, Ok(vec![Advanced::Stale]));
 }
 
 #[tokio::test]
 async fn large_records_are_handed_out_over_several_takes() {
     const LARGE: usize = 60;
-    let server = Redis::start(Settings { append: Append::Off, ..Settings::default() });
+    let server = Redis::start(Settings {
+        append: Append::Off,
+        ..Settings::default()
+    });
     let place = Place::on(&server).await;
     let store = &*place.store;
     let all: Vec<StreamKey> = (0..LARGE).map(|n| key(&format!("key-{n}"))).collect();
     for name in &all {
         let payload = Payload::stored(vec![b'1'; 1 << 20]);
-        hold(store, vec![Record { payload, ..record(name.as_str(), 1) }]).await;
+        hold(
+            store,
+            vec![Record {
+                payload,
+                ..record(name.as_str(), 1)
+            }],
+        )
+        .await;
     }
     let first = take(store, 1, Wanted::Keys(all.clone())).await.keys.len();
-    assert!((TAKE_BYTES_MAX >> 20..LARGE).contains(&first), "{first} at once");
+    assert!(
+        (TAKE_BYTES_MAX >> 20..LARGE).contains(&first),
+        "{first} at once"
+    );
     let second = take(store, 2, Wanted::Due(LARGE)).await;
     assert_eq!(second.keys.len(), LARGE - first);
     assert_eq!(take(store, 3, Wanted::Keys(all)).await.keys.len(), 0);
@@ -263,26 +447,64 @@ async fn large_records_are_handed_out_over_several_takes() {
 #[tokio::test]
 async fn no_script_keeps_the_server_for_long_with_100000_keys() {
     const MANY: usize = 100_000;
-    let server = Redis::start(Settings { append: Append::Off, ..Settings::default() });
+    let server = Redis::start(Settings {
+        append: Append::Off,
+        ..Settings::default()
+    });
     let place = Place::on(&server).await;
     let store = &*place.store;
     let all: Vec<StreamKey> = (0..MANY).map(|n| key(&format!("key-{n}"))).collect();
     server.cli(&["config", "set", "slowlog-log-slower-than", "500000"]);
     for (number, batch) in (0..).zip(all.chunks(STREAM_KEYS_MAX)) {
-        assert_eq!(take(store, number, Wanted::Keys(batch.to_vec())).await.keys.len(), batch.len());
-        let advances = batch.iter().map(|key| advance_of(number, key, Then::Release(Some(START))));
-        let answers = store.advance(advances.collect(), START).await.expect("the store answers");
+        assert_eq!(
+            take(store, number, Wanted::Keys(batch.to_vec()))
+                .await
+                .keys
+                .len(),
+            batch.len()
+        );
+        let advances = batch
+            .iter()
+            .map(|key| advance_of(number, key, Then::Release(Some(START))));
+        let answers = store
+            .advance(advances.collect(), START)
+            .await
+            .expect("the store answers");
         assert!(answers.iter().all(|answer| *answer == Advanced::Applied));
     }
     assert_eq!(take(store, 100, Wanted::Due(1_000)).await.keys.len(), 1_000);
     let positions: Vec<i64> = (0..KEY_RECORDS_MAX.cast_signed()).collect();
     for batch in positions.chunks(OFFER_MAX) {
-        hold(store, batch.iter().map(|position| record("full", *position)).collect()).await;
+        hold(
+            store,
+            batch
+                .iter()
+                .map(|position| record("full", *position))
+                .collect(),
+        )
+        .await;
     }
-    assert_eq!(take(store, 101, Wanted::Keys(vec![key("full")])).await.keys.len(), 1);
+    assert_eq!(
+        take(store, 101, Wanted::Keys(vec![key("full")]))
+            .await
+            .keys
+            .len(),
+        1
+    );
     let clear = advance_of(101, &key("full"), Then::Clear);
-    assert_eq!(store.advance(vec![clear], START).await, Ok(vec![Advanced::Applied]));
+    assert_eq!(
+        store.advance(vec![clear], START).await,
+        Ok(vec![Advanced::Applied])
+    );
     let status = status(store).await;
-    assert_eq!((status.keys, status.records, status.oldest), (MANY as u64 + 1, 0, None));
-    assert_eq!(server.cli(&["slowlog", "len"]).trim(), "0", "{}", server.cli(&["slowlog", "get"]));
+    assert_eq!(
+        (status.keys, status.records, status.oldest),
+        (MANY as u64 + 1, 0, None)
+    );
+    assert_eq!(
+        server.cli(&["slowlog", "len"]).trim(),
+        "0",
+        "{}",
+        server.cli(&["slowlog", "get"])
+    );
 }

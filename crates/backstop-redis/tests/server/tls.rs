@@ -15,12 +15,15 @@ fn certificates() -> TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let mut authority = CertificateParams::new(Vec::new()).expect("names");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority =
-        CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("an authority");
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key"))
+        .expect("an authority");
     let key = KeyPair::generate().expect("a key");
     let certificate = CertificateParams::new(vec!["localhost".to_owned()]).expect("names");
-    let certificate = certificate.signed_by(&key, &authority).expect("a certificate");
-    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("a file");
+    let certificate = certificate
+        .signed_by(&key, &authority)
+        .expect("a certificate");
+    let write =
+        |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("a file");
     write("ca.pem", &authority.pem());
     write("key.pem", &key.serialize_pem());
     write("cert.pem", &certificate.pem());
@@ -46,14 +49,24 @@ async fn a_server_is_trusted_only_by_its_certificate_and_name() {
         ("tls-ca-cert-file", shown("ca.pem")),
         ("tls-auth-clients", "no".to_owned()),
     ];
-    let _server = Redis::start(Settings { append: Append::Off, options });
+    let _server = Redis::start(Settings {
+        append: Append::Off,
+        options,
+    });
     let store = open(&format!("rediss://localhost:{port}?ca={}", shown("ca.pem")));
     store.migrate().await.expect("it is trusted");
-    store.enqueue(vec![job("q", "a").into()], START).await.expect("the job goes in");
-    for url in
-        [format!("rediss://localhost:{port}"), format!("rediss://127.0.0.1:{port}?ca={}", shown("ca.pem"))]
-    {
+    store
+        .enqueue(vec![job("q", "a").into()], START)
+        .await
+        .expect("the job goes in");
+    for url in [
+        format!("rediss://localhost:{port}"),
+        format!("rediss://127.0.0.1:{port}?ca={}", shown("ca.pem")),
+    ] {
         let refused = open(&url).migrate().await;
-        assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{url}: {refused:?}");
+        assert!(
+            matches!(refused, Err(StoreError::Unavailable { .. })),
+            "{url}: {refused:?}"
+        );
     }
 }

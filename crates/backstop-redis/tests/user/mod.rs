@@ -11,7 +11,10 @@ const LOGIN: &str = "backstop:SECRET@";
 pub(crate) fn make_on(server: &Redis) {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stores.md");
     let page = std::fs::read_to_string(page).expect("it is there");
-    let line = page.lines().find(|line| line.starts_with("ACL SETUSER ")).expect("it makes a user");
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("ACL SETUSER "))
+        .expect("it makes a user");
     let line = line.replace("backstop:*", "t_????????????????:*");
     let said = server.cli(&line.split(' ').collect::<Vec<_>>());
     assert_eq!(said.trim(), "OK", "{line}");

@@ -50,7 +50,10 @@ impl FromStr for Scope {
     type Err = NotAScope;
 
     fn from_str(text: &str) -> Result<Self, NotAScope> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or_else(|| NotAScope(text.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|scope| scope.as_str() == text)
+            .ok_or_else(|| NotAScope(text.to_owned()))
     }
 }
 
@@ -70,7 +73,11 @@ impl Scopes {
 
 impl FromIterator<Scope> for Scopes {
     fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
-        Self(scopes.into_iter().fold(0, |bits, scope| bits | (1 << scope as u8)))
+        Self(
+            scopes
+                .into_iter()
+                .fold(0, |bits, scope| bits | (1 << scope as u8)),
+        )
     }
 }
 
@@ -88,7 +95,12 @@ impl Caller {
     /// Somebody with these rights everywhere.
     pub fn new(name: &str, scopes: Scopes) -> Self {
         let name: Arc<str> = name.into();
-        Self { key: Arc::clone(&name), name, scopes, reach: Reach::Everywhere }
+        Self {
+            key: Arc::clone(&name),
+            name,
+            scopes,
+            reach: Reach::Everywhere,
+        }
     }
 
     /// With these rights so far only.
@@ -100,7 +112,10 @@ impl Caller {
     /// Told apart from other callers by `key`.
     #[must_use]
     pub(super) fn known_by(self, key: &str) -> Self {
-        Self { key: key.into(), ..self }
+        Self {
+            key: key.into(),
+            ..self
+        }
     }
 
     /// What its bounds are counted by: its token, or its address where nobody needs one.

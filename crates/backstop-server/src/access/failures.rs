@@ -44,9 +44,15 @@ impl Failures {
         if self.0.len() >= PLACES_MAX && !self.0.contains_key(&place) {
             self.make_room(now);
         }
-        let count = self.0.entry(place).or_insert(Count { since: now, failures: 0 });
+        let count = self.0.entry(place).or_insert(Count {
+            since: now,
+            failures: 0,
+        });
         if count.is_over(now) {
-            *count = Count { since: now, failures: 0 };
+            *count = Count {
+                since: now,
+                failures: 0,
+            };
         }
         count.failures = count.failures.saturating_add(1);
     }
@@ -54,7 +60,11 @@ impl Failures {
     fn make_room(&mut self, now: Instant) {
         self.0.retain(|_, count| !count.is_over(now));
         if self.0.len() >= PLACES_MAX {
-            let oldest = self.0.iter().min_by_key(|(_, count)| count.since).map(|(place, _)| *place);
+            let oldest = self
+                .0
+                .iter()
+                .min_by_key(|(_, count)| count.since)
+                .map(|(place, _)| *place);
             oldest.and_then(|place| self.0.remove(&place));
         }
     }
@@ -93,12 +103,23 @@ mod tests {
         failed(&mut failures, "10.0.0.1", 1, start);
         assert_eq!(failures.limited_for(ip("10.0.0.1"), start), Some(WINDOW));
         let later = start + Duration::from_secs(20);
-        assert_eq!(failures.limited_for(ip("10.0.0.1"), later), Some(Duration::from_secs(40)));
-        assert_eq!(failures.limited_for(ip("10.0.0.2"), later), None, "others are not held up");
+        assert_eq!(
+            failures.limited_for(ip("10.0.0.1"), later),
+            Some(Duration::from_secs(40))
+        );
+        assert_eq!(
+            failures.limited_for(ip("10.0.0.2"), later),
+            None,
+            "others are not held up"
+        );
         let after = start + WINDOW;
         assert_eq!(failures.limited_for(ip("10.0.0.1"), after), None);
         failed(&mut failures, "10.0.0.1", 1, after);
-        assert_eq!(failures.limited_for(ip("10.0.0.1"), after), None, "counted anew");
+        assert_eq!(
+            failures.limited_for(ip("10.0.0.1"), after),
+            None,
+            "counted anew"
+        );
     }
 
     #[test]
@@ -119,7 +140,10 @@ mod tests {
             failures.note(address, start + Duration::from_millis(u64::from(n)));
         }
         assert_eq!(failures.0.len(), PLACES_MAX);
-        assert!(!failures.0.contains_key(&ip("10.0.0.0")), "the oldest made room");
+        assert!(
+            !failures.0.contains_key(&ip("10.0.0.0")),
+            "the oldest made room"
+        );
         failures.note(ip("11.0.0.1"), start + WINDOW * 2);
         assert_eq!(failures.0.len(), 1, "what is over is forgotten");
     }

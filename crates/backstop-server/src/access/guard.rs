@@ -61,7 +61,10 @@ pub struct Peer {
 impl Default for Peer {
     /// A program of this machine.
     fn default() -> Self {
-        Self { address: Ipv4Addr::LOCALHOST.into(), is_encrypted: false }
+        Self {
+            address: Ipv4Addr::LOCALHOST.into(),
+            is_encrypted: false,
+        }
     }
 }
 
@@ -84,10 +87,18 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let (mut head, body) = request.into_parts();
     // Nothing bounds the time of a request before this: what bounds it comes after.
     let admitted = tokio::time::timeout(ADMISSION_MAX, admit(&app, &head)).await;
-    match admitted.unwrap_or_else(|_| Err(silent(StoreError::unavailable(ADMISSION, "no answer in time")))) {
+    match admitted.unwrap_or_else(|_| {
+        Err(silent(StoreError::unavailable(
+            ADMISSION,
+            "no answer in time",
+        )))
+    }) {
         Ok(caller) => {
             // What anybody may ask for shows nothing of who asks.
-            let welcome = head.extensions.get::<Welcome>().filter(|_| needed(&app, &head) != Need::Nothing);
+            let welcome = head
+                .extensions
+                .get::<Welcome>()
+                .filter(|_| needed(&app, &head) != Need::Nothing);
             welcome.into_iter().for_each(Welcome::give);
             head.extensions.insert(caller);
             next.run(Request::from_parts(head, body)).await
@@ -99,7 +110,10 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
 async fn admit(app: &App, head: &Parts) -> Result<Caller, Refusal> {
     let config = app.config();
     let (headers, is_open) = (&head.headers, !config.server.needs_tokens());
-    let here = Here { is_open, origins: &config.server.origins };
+    let here = Here {
+        is_open,
+        origins: &config.server.origins,
+    };
     let told = told(head);
     let provenance = judge(&told, &here).map_err(Refusal::Stranger)?;
     let need = needed(app, head);
@@ -119,7 +133,9 @@ async fn admit(app: &App, head: &Parts) -> Result<Caller, Refusal> {
             caller
         }
     };
-    let Need::Scope(scope) = need else { return Ok(caller) };
+    let Need::Scope(scope) = need else {
+        return Ok(caller);
+    };
     if !caller.may(scope) {
         return Err(Refusal::Needs(scope));
     }
@@ -144,7 +160,9 @@ fn needed(app: &App, head: &Parts) -> Need {
 /// How far the route goes.
 fn reached(app: &App, head: &Parts) -> Extent {
     let matched = head.extensions.get::<MatchedPath>();
-    matched.map_or(Extent::Across, |matched| extent(&head.method, inner_path(app, matched.as_str())))
+    matched.map_or(Extent::Across, |matched| {
+        extent(&head.method, inner_path(app, matched.as_str()))
+    })
 }
 
 /// A path without the one everything is mounted under.
@@ -160,15 +178,27 @@ pub(crate) fn inner_path<'a>(app: &App, path: &'a str) -> &'a str {
 /// the host need not be what is looked at here.
 fn host(head: &Parts) -> Option<&str> {
     let authority = head.uri.authority().map(axum::http::uri::Authority::as_str);
-    let headers = head.headers.get_all(HOST).iter().map(|value| value.to_str().unwrap_or_default());
+    let headers = head
+        .headers
+        .get_all(HOST)
+        .iter()
+        .map(|value| value.to_str().unwrap_or_default());
     let mut named = headers.chain(authority);
     let first = named.next()?;
-    Some(if named.all(|other| other.eq_ignore_ascii_case(first)) { first } else { "" })
+    Some(if named.all(|other| other.eq_ignore_ascii_case(first)) {
+        first
+    } else {
+        ""
+    })
 }
 
 fn told(head: &Parts) -> Told<'_> {
     let headers = &head.headers;
-    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let text = |name: HeaderName| {
+        headers
+            .get(name)
+            .map(|value| value.to_str().unwrap_or_default())
+    };
     Told {
         host: host(head),
         origin: text(ORIGIN),
@@ -185,21 +215,37 @@ fn told(head: &Parts) -> Told<'_> {
 /// host; browsers and programs of today do neither.
 fn is_forwarded(head: &Parts) -> bool {
     let is_old = matches!(head.version, Version::HTTP_09 | Version::HTTP_10);
-    is_old || host(head).is_none() || OF_PROXIES.iter().any(|name| head.headers.contains_key(name))
+    is_old
+        || host(head).is_none()
+        || OF_PROXIES
+            .iter()
+            .any(|name| head.headers.contains_key(name))
 }
 
 /// What stands in the Authorization header, if there is one: also what is no token, so that it is refused as a wrong one.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().unwrap_or_default();
     let (scheme, text) = value.split_once(' ').unwrap_or((value, ""));
-    Some(if scheme.eq_ignore_ascii_case("bearer") { text.trim() } else { "" })
+    Some(if scheme.eq_ignore_ascii_case("bearer") {
+        text.trim()
+    } else {
+        ""
+    })
 }
 
 async fn by_token(app: &App, head: &Parts, text: &str) -> Result<Caller, Refusal> {
     let from = address(app, head);
     let is_limited = app.failures().limited_for(from, Instant::now()).is_some();
-    let unknown = if is_limited { Unknown::Refuse } else { Unknown::Ask };
-    let found = app.tokens().find(app.backstop(), text, unknown).await.map_err(silent)?;
+    let unknown = if is_limited {
+        Unknown::Refuse
+    } else {
+        Unknown::Ask
+    };
+    let found = app
+        .tokens()
+        .find(app.backstop(), text, unknown)
+        .await
+        .map_err(silent)?;
     let refusal = match found {
         Some(token) if !token.is_expired(app.backstop().now()) => return Ok(token.caller()),
         Some(_) => Refusal::ExpiredToken,
@@ -223,9 +269,15 @@ pub(super) fn failed(app: &App, address: IpAddr, refusal: Refusal) -> Refusal {
 async fn by_session(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> {
     let backstop = app.backstop();
     for id in session_ids(&app.config().server, headers) {
-        let Some(session) = sessions::find(backstop, id).await.map_err(silent)? else { continue };
+        let Some(session) = sessions::find(backstop, id).await.map_err(silent)? else {
+            continue;
+        };
         // A session ends with the token that opened it.
-        let token = app.tokens().by_id(backstop, &session.token).await.map_err(silent)?;
+        let token = app
+            .tokens()
+            .by_id(backstop, &session.token)
+            .await
+            .map_err(silent)?;
         if let Some(token) = token.filter(|token| !token.is_expired(backstop.now())) {
             return Ok(token.caller());
         }
@@ -233,7 +285,10 @@ async fn by_session(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> {
     Err(Refusal::NoToken)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is what errors are mapped with"
+)]
 pub(super) fn silent(error: StoreError) -> Refusal {
     tracing::warn!(%error, "whether a request may pass could not be read");
     Refusal::StoreSilent
@@ -249,7 +304,8 @@ pub(super) fn address(app: &App, head: &Parts) -> IpAddr {
     let is_proxied = app.config().server.is_behind_proxy();
     let added = head.headers.get_all(FORWARDED_FOR).iter().next_back();
     let last = added.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
-    last.filter(|_| is_proxied).unwrap_or_else(|| peer(head).address)
+    last.filter(|_| is_proxied)
+        .unwrap_or_else(|| peer(head).address)
 }
 
 fn turn_away(app: &App, head: &Parts, refusal: &Refusal) -> Response {
@@ -258,7 +314,10 @@ fn turn_away(app: &App, head: &Parts, refusal: &Refusal) -> Response {
         Audience::Program => refusal.problem(),
         Audience::Person if refusal.is_about_login() => {
             let is_look = matches!(head.method, Method::GET | Method::HEAD);
-            let whole = head.uri.path_and_query().map(axum::http::uri::PathAndQuery::as_str);
+            let whole = head
+                .uri
+                .path_and_query()
+                .map(axum::http::uri::PathAndQuery::as_str);
             see_other(&login_address(app, whole.filter(|_| is_look)))
         }
         Audience::Person => refusal.page(app.base()),

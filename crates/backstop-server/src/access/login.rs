@@ -75,7 +75,9 @@ struct LoginForm {
 
 /// In and out; the page itself is the dashboard's.
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/login", post(log_in)).route("/logout", post(log_out))
+    Router::new()
+        .route("/login", post(log_in))
+        .route("/logout", post(log_out))
 }
 
 async fn log_in(State(app): State<App>, request: Request) -> Response {
@@ -87,13 +89,21 @@ async fn log_in(State(app): State<App>, request: Request) -> Response {
         return see_other(&refused_address(&app, ""));
     };
     // After too many wrong ones a token is compared with those that are remembered, and the store is not asked: a right one still opens.
-    let unknown = if is_limited { Unknown::Refuse } else { Unknown::Ask };
+    let unknown = if is_limited {
+        Unknown::Refuse
+    } else {
+        Unknown::Ask
+    };
     match open(&app, form.token.trim(), unknown).await {
         Ok(id) => {
             let next = next_address(&app, &form.next);
             with_cookie(
                 see_other(&next),
-                &cookie(&id, is_secure, app.config().server.session.as_millis() / 1_000),
+                &cookie(
+                    &id,
+                    is_secure,
+                    app.config().server.session.as_millis() / 1_000,
+                ),
             )
         }
         // The token was a right one: nothing is held against anybody.
@@ -120,13 +130,18 @@ fn why_unfit(refusal: &Refusal) -> String {
 
 /// How long wrong tokens from where a request comes from are not looked up; `None` if they are.
 pub(crate) fn login_wait(app: &App, head: &Parts) -> Option<Duration> {
-    app.failures().limited_for(address(app, head), Instant::now())
+    app.failures()
+        .limited_for(address(app, head), Instant::now())
 }
 
 /// Opens a session for the holder of a token; answers the id for the cookie.
 async fn open(app: &App, text: &str, unknown: Unknown) -> Result<String, Refusal> {
     let backstop = app.backstop();
-    let found = app.tokens().find(backstop, text, unknown).await.map_err(silent)?;
+    let found = app
+        .tokens()
+        .find(backstop, text, unknown)
+        .await
+        .map_err(silent)?;
     let token = found.ok_or(Refusal::WrongToken)?;
     if token.is_expired(backstop.now()) {
         return Err(Refusal::ExpiredToken);
@@ -162,16 +177,27 @@ pub(super) fn session_ids<'a>(
     headers: &'a HeaderMap,
 ) -> impl Iterator<Item = &'a str> + use<'a> {
     let names = Spoken::of(server).cookies();
-    let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let cookies = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let texts = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let cookies = texts
+        .flat_map(|text| text.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
     // A browser sends one; who sends many makes the store work.
-    cookies.filter(|(name, _)| names.contains(name)).map(|(_, id)| id).take(names.len())
+    cookies
+        .filter(|(name, _)| names.contains(name))
+        .map(|(_, id)| id)
+        .take(names.len())
 }
 
 /// Whether the browser speaks TLS, to us or to the proxy before us. Browsers send `Origin: null` with our forms, and a proxy need not
 /// say anything.
 fn is_secure(app: &App, head: &Parts) -> bool {
-    let is_encrypted = head.extensions.get::<Peer>().is_some_and(|peer| peer.is_encrypted);
+    let is_encrypted = head
+        .extensions
+        .get::<Peer>()
+        .is_some_and(|peer| peer.is_encrypted);
     is_encrypted
         || match Spoken::of(&app.config().server) {
             Spoken::Tls => true,
@@ -187,13 +213,19 @@ fn said(headers: &HeaderMap) -> Option<String> {
     let scheme = match text(HeaderName::from_static("x-forwarded-proto")) {
         // Of several proxies the first one heard the browser.
         Some(said) => said.split(',').next().map(str::trim),
-        None => text(ORIGIN).and_then(|origin| origin.split_once("://")).map(|(scheme, _)| scheme),
+        None => text(ORIGIN)
+            .and_then(|origin| origin.split_once("://"))
+            .map(|(scheme, _)| scheme),
     };
     scheme.map(str::to_ascii_lowercase)
 }
 
 fn cookie(id: &str, is_secure: bool, seconds: i64) -> String {
-    let (name, secure) = if is_secure { (SECURE_COOKIE, "; Secure") } else { (PLAIN_COOKIE, "") };
+    let (name, secure) = if is_secure {
+        (SECURE_COOKIE, "; Secure")
+    } else {
+        (PLAIN_COOKIE, "")
+    };
     format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}")
 }
 
@@ -214,22 +246,36 @@ pub(super) fn login_address(app: &App, next: Option<&str>) -> String {
 
 /// The login page, which says that the token was not taken.
 fn refused_address(app: &App, next: &str) -> String {
-    let next = if is_ours(app, next) { format!("&next={}", encoded(next)) } else { String::new() };
+    let next = if is_ours(app, next) {
+        format!("&next={}", encoded(next))
+    } else {
+        String::new()
+    };
     format!("{}/login?refused=1{next}", app.base())
 }
 
 /// Where to go after logging in: only to a page of ours.
 fn next_address(app: &App, next: &str) -> String {
-    if is_ours(app, next) { next.to_owned() } else { format!("{}/", app.base()) }
+    if is_ours(app, next) {
+        next.to_owned()
+    } else {
+        format!("{}/", app.base())
+    }
 }
 
 /// Whether an address is a page of this server, and cannot be read as anything else: browsers take `//host` and `/\host` for other
 /// hosts, and leave out tabs and line ends.
 fn is_ours(app: &App, next: &str) -> bool {
     let rest = next.strip_prefix(app.base()).unwrap_or_default();
-    let is_plain = next.bytes().all(|byte| matches!(byte, b'!'..=b'~') && byte != b'\\');
+    let is_plain = next
+        .bytes()
+        .all(|byte| matches!(byte, b'!'..=b'~') && byte != b'\\');
     let is_login = rest.starts_with("/login") || rest.starts_with("/logout");
-    next.len() <= NEXT_BYTES_MAX && is_plain && rest.starts_with('/') && !next.starts_with("//") && !is_login
+    next.len() <= NEXT_BYTES_MAX
+        && is_plain
+        && rest.starts_with('/')
+        && !next.starts_with("//")
+        && !is_login
 }
 
 /// A text as the value of a parameter.
@@ -278,8 +324,18 @@ mod tests {
             assert_eq!(next_address(&root, next), next);
         }
         let mounted = app("/jobs");
-        for next in ["/", "/queues", "/jobsx/", "//evil.example", "/jobs//evil.example/.."] {
-            let expected = if next.starts_with("/jobs/") { next } else { "/jobs/" };
+        for next in [
+            "/",
+            "/queues",
+            "/jobsx/",
+            "//evil.example",
+            "/jobs//evil.example/..",
+        ] {
+            let expected = if next.starts_with("/jobs/") {
+                next
+            } else {
+                "/jobs/"
+            };
             assert_eq!(next_address(&mounted, next), expected, "{next:?}");
         }
         assert_eq!(
@@ -296,7 +352,10 @@ mod tests {
             "__Host-backstop_session=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200; Secure"
         );
         let plain = cookie("x", false, 43_200);
-        assert_eq!(plain, "backstop_session=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200");
+        assert_eq!(
+            plain,
+            "backstop_session=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200"
+        );
     }
 
     #[test]
@@ -304,11 +363,20 @@ mod tests {
         let mut headers = HeaderMap::new();
         let both = "a=b; backstop_session=planted; __Host-backstop_session=ours";
         headers.append(COOKIE, HeaderValue::from_static(both));
-        let tls = Transport::Tls(backstop::config::TlsFiles { cert: "c".into(), key: "k".into() });
+        let tls = Transport::Tls(backstop::config::TlsFiles {
+            cert: "c".into(),
+            key: "k".into(),
+        });
         let ids = |transport: &Transport, origins: &[&str]| {
             let origins = origins.iter().map(|origin| (*origin).to_owned()).collect();
-            let server = ServerConfig { transport: transport.clone(), origins, ..ServerConfig::default() };
-            session_ids(&server, &headers).map(str::to_owned).collect::<Vec<_>>()
+            let server = ServerConfig {
+                transport: transport.clone(),
+                origins,
+                ..ServerConfig::default()
+            };
+            session_ids(&server, &headers)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         assert_eq!(ids(&tls, &[]), ["ours"]);
         assert_eq!(ids(&Transport::Plain, &[]), ["planted"]);
@@ -316,7 +384,10 @@ mod tests {
         for proxied in [Transport::Plain, Transport::BehindProxy] {
             assert_eq!(ids(&proxied, &["https://a", "https://b"]), ["ours"]);
             assert_eq!(ids(&proxied, &["http://a"]), ["planted", "ours"]);
-            assert_eq!(ids(&proxied, &["http://a", "https://a"]), ["planted", "ours"]);
+            assert_eq!(
+                ids(&proxied, &["http://a", "https://a"]),
+                ["planted", "ours"]
+            );
         }
     }
 }

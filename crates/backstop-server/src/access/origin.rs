@@ -67,7 +67,9 @@ pub(super) fn judge(told: &Told<'_>, here: &Here<'_>) -> Result<Provenance, Stra
         return Err(Stranger::Forwarded);
     }
     // Under our `no-referrer` browsers call the origin of our own forms `null`; what `Sec-Fetch-Site` says of them still holds.
-    let named = told.origin.filter(|origin| *origin != "null" || told.site != Some("same-origin"));
+    let named = told
+        .origin
+        .filter(|origin| *origin != "null" || told.site != Some("same-origin"));
     let by_origin = named.map(|origin| is_ours(origin, told, here.origins));
     let by_site = told.site.map(|site| matches!(site, "same-origin" | "none"));
     match (by_origin, by_site) {
@@ -86,14 +88,18 @@ fn is_visit(told: &Told<'_>) -> bool {
 /// Whether an origin is where browsers find us. Behind a proxy it is not known here what browsers speak, and either will do.
 fn is_ours(origin: &str, told: &Told<'_>, origins: &[String]) -> bool {
     let origin = origin.to_ascii_lowercase();
-    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let Some((scheme, authority)) = origin.split_once("://") else {
+        return false;
+    };
     let usual_port = match scheme {
         "http" => ":80",
         "https" => ":443",
         _ => return false,
     };
     let without = |text: &str| text.strip_suffix(usual_port).unwrap_or(text).to_owned();
-    let is_host = told.host.is_some_and(|host| without(&host.to_ascii_lowercase()) == without(authority));
+    let is_host = told
+        .host
+        .is_some_and(|host| without(&host.to_ascii_lowercase()) == without(authority));
     let is_spoken = scheme == "https" || !told.is_encrypted;
     is_host && is_spoken || origins.iter().any(|known| *known == without(&origin))
 }
@@ -106,12 +112,19 @@ fn is_this_machine(host: &str) -> bool {
     };
     let name = name.to_ascii_lowercase();
     let by_number = |ip: IpAddr| ip.to_canonical().is_loopback();
-    match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        Some(number) => number.parse::<Ipv6Addr>().is_ok_and(|ip| by_number(ip.into())),
+    match name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        Some(number) => number
+            .parse::<Ipv6Addr>()
+            .is_ok_and(|ip| by_number(ip.into())),
         None => {
             name == "localhost"
                 || name.ends_with(".localhost")
-                || name.parse::<Ipv4Addr>().is_ok_and(|ip| by_number(ip.into()))
+                || name
+                    .parse::<Ipv4Addr>()
+                    .is_ok_and(|ip| by_number(ip.into()))
         }
     }
 }

@@ -70,15 +70,18 @@ impl Reach {
     pub(crate) fn check_across(&self, how: &str) -> Result<(), Problem> {
         match self {
             Self::Everywhere => Ok(()),
-            Self::Queues(queues) => {
-                Err(refused(&listed(queues), format_args!("this goes across queues; {how}")))
-            }
+            Self::Queues(queues) => Err(refused(
+                &listed(queues),
+                format_args!("this goes across queues; {how}"),
+            )),
         }
     }
 
     /// What to say of a job that is not within it, be it in another queue or nowhere.
     pub(crate) fn no_such_job(&self, id: JobId) -> Problem {
-        let Some(limits) = self.limits() else { return Problem::refused(Refusal::NotFound) };
+        let Some(limits) = self.limits() else {
+            return Problem::refused(Refusal::NotFound);
+        };
         Problem::not_found(format_args!(
             "there is no job {id} in {limits}, which this token is for; it may have been pruned"
         ))
@@ -101,14 +104,21 @@ impl Reach {
         if let Self::Queues(queues) = self {
             let is_own = |name: &str| queues.iter().any(|queue| queue.as_str() == name);
             context.queue_depths.retain(|queue, _| is_own(queue));
-            context.breakers.retain(|name, _| is_own(name.split('/').next().unwrap_or_default()));
+            context
+                .breakers
+                .retain(|name, _| is_own(name.split('/').next().unwrap_or_default()));
         }
     }
 }
 
 fn refused(limits: &str, why: std::fmt::Arguments<'_>) -> Problem {
     let detail = format_args!("this token is for {limits} only, and {why}");
-    Problem::new(StatusCode::FORBIDDEN, OTHER_QUEUES, OTHER_QUEUES_TITLE, detail)
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        OTHER_QUEUES,
+        OTHER_QUEUES_TITLE,
+        detail,
+    )
 }
 
 /// This kind of problem, for programs and for people.
@@ -118,5 +128,9 @@ pub(super) const OTHER_QUEUES_TITLE: &str = "The token is for some queues only";
 /// Queues in words.
 fn listed(queues: &BTreeSet<QueueName>) -> String {
     let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
-    format!("{} {}", if names.len() == 1 { "queue" } else { "queues" }, names.join(", "))
+    format!(
+        "{} {}",
+        if names.len() == 1 { "queue" } else { "queues" },
+        names.join(", ")
+    )
 }

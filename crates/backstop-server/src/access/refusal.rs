@@ -27,7 +27,11 @@ impl Audience {
     pub(crate) fn of(path: &str) -> Self {
         let is_api = path == "/v1" || path.starts_with("/v1/");
         let is_root = matches!(path, "/metrics" | "/openapi.json" | "/healthz" | "/readyz");
-        if is_api || is_root { Self::Program } else { Self::Person }
+        if is_api || is_root {
+            Self::Program
+        } else {
+            Self::Person
+        }
     }
 }
 
@@ -170,7 +174,10 @@ impl Refusal {
     fn marked(&self, mut response: Response) -> Response {
         let headers = response.headers_mut();
         if self.is_about_login() {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"backstop\""));
+            headers.insert(
+                WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"backstop\""),
+            );
         }
         match self {
             Self::TooMany(wait) => drop(headers.insert(RETRY_AFTER, seconds(*wait).into())),
@@ -234,7 +241,9 @@ mod tests {
     async fn a_page_that_turns_somebody_away_looks_like_the_others() {
         let answer = Refusal::Needs(Scope::Admin).page("/bs");
         assert_eq!(answer.status(), StatusCode::FORBIDDEN);
-        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20)
+            .await
+            .unwrap();
         let page = String::from_utf8(body.to_vec()).unwrap();
         for part in [
             "<main",

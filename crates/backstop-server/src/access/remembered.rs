@@ -70,13 +70,20 @@ impl Remembered {
         unknown: Unknown,
     ) -> Answer<Option<Token>> {
         // A text that cannot be one is not worth a hash, or a look at the store.
-        let Some(id) = id_of(text) else { return Ok(None) };
+        let Some(id) = id_of(text) else {
+            return Ok(None);
+        };
         let fingerprint = Fingerprint::of(text);
         let is_it = |token: &Token| token.fingerprint.is(&fingerprint);
         let tokens = self.tokens(backstop).await?;
         // All are looked at: how long it takes says nothing of which one it was.
-        let found =
-            tokens.iter().fold(None, |found, token| if is_it(token) { Some(token.clone()) } else { found });
+        let found = tokens.iter().fold(None, |found, token| {
+            if is_it(token) {
+                Some(token.clone())
+            } else {
+                found
+            }
+        });
         match (found, unknown) {
             (None, Unknown::Ask) => Ok(Tokens::of(backstop).get(id).await?.filter(is_it)),
             (found, _) => Ok(found),
@@ -111,7 +118,10 @@ impl Remembered {
             Next::Wait(asking) => Ok(asking),
             Next::Ask => {
                 let (ending, ended) = watch::channel(());
-                let asking = Asking { since: Instant::now(), ended };
+                let asking = Asking {
+                    since: Instant::now(),
+                    ended,
+                };
                 memory.asking = Some(asking.clone());
                 // Goes on when nobody waits any more: whoever comes next has its answer.
                 tokio::spawn(self.clone().ask(backstop.clone(), ending));
@@ -122,7 +132,8 @@ impl Remembered {
 
     async fn ask(self, backstop: Backstop, ending: watch::Sender<()>) {
         let answer = timeout(ASKING_MAX, Tokens::of(&backstop).list()).await;
-        self.memory().end(answer.unwrap_or_else(|_| Err(unanswered())));
+        self.memory()
+            .end(answer.unwrap_or_else(|_| Err(unanswered())));
         drop(ending);
     }
 
@@ -150,9 +161,18 @@ impl Memory {
 
     /// The last answer that counts.
     fn last(&self) -> Answer<Arc<[Token]>> {
-        let known = self.known.as_ref().filter(|(at, _)| at.elapsed() < STALE_MAX);
-        let failed = || self.failed.as_ref().map_or_else(unanswered, |(_, error)| error.clone());
-        known.map(|(_, tokens)| Arc::clone(tokens)).ok_or_else(failed)
+        let known = self
+            .known
+            .as_ref()
+            .filter(|(at, _)| at.elapsed() < STALE_MAX);
+        let failed = || {
+            self.failed
+                .as_ref()
+                .map_or_else(unanswered, |(_, error)| error.clone())
+        };
+        known
+            .map(|(_, tokens)| Arc::clone(tokens))
+            .ok_or_else(failed)
     }
 
     fn end(&mut self, answer: Answer<Vec<Token>>) {
@@ -172,7 +192,7 @@ fn unanswered() -> StoreError {
 /// The id in the text of a token, if it can be one.
 fn id_of(text: &str) -> Option<&str> {
     let digits = text.strip_prefix(PREFIX)?;
-    let is_token =
-        digits.len() == ID_CHARS + 2 * SECRET_BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_token = digits.len() == ID_CHARS + 2 * SECRET_BYTES
+        && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     digits.get(..ID_CHARS).filter(|_| is_token)
 }

@@ -126,20 +126,31 @@ const OWN: &[(Verb, &str)] = &[
 
 /// How far a request goes, by its method and the path of the router it leads to. What nobody thought of goes across.
 pub fn extent(method: &Method, path: &str) -> Extent {
-    let is_own =
-        |verb| OWN.iter().any(|(of, pattern)| *of == verb && matches(pattern, path)).then_some(Extent::Own);
+    let is_own = |verb| {
+        OWN.iter()
+            .any(|(of, pattern)| *of == verb && matches(pattern, path))
+            .then_some(Extent::Own)
+    };
     verb(method).and_then(is_own).unwrap_or(Extent::Across)
 }
 
 /// What a request needs, by its method and the path of the router it leads to.
 pub fn need(method: &Method, path: &str) -> Need {
-    let fits = |(of, pattern, _): &&(Verb, &str, Need)| Some(*of) == verb(method) && matches(pattern, path);
+    let fits = |(of, pattern, _): &&(Verb, &str, Need)| {
+        Some(*of) == verb(method) && matches(pattern, path)
+    };
     RULES.iter().find(fits).map_or(ADMIN, |(_, _, need)| *need)
 }
 
 /// Looks at one thing, or at what the server remembers.
-const CHEAP: &[&str] =
-    &["/v1/events", "/v1/capabilities", "/v1/jobs/*", "/v1/bulk/*", "/metrics", "/openapi.json"];
+const CHEAP: &[&str] = &[
+    "/v1/events",
+    "/v1/capabilities",
+    "/v1/jobs/*",
+    "/v1/bulk/*",
+    "/metrics",
+    "/openapi.json",
+];
 
 /// Whether a request is a list, a search, a count or a page: something that may take the store long, and of which one caller has only a
 /// few under way.
@@ -176,7 +187,11 @@ mod tests {
     use super::*;
 
     fn check(method: &str, path: &str, expected: Need) {
-        assert_eq!(need(&method.parse().unwrap(), path), expected, "{method} {path}");
+        assert_eq!(
+            need(&method.parse().unwrap(), path),
+            expected,
+            "{method} {path}"
+        );
     }
 
     #[test]
@@ -245,7 +260,10 @@ mod tests {
             ("GET", "/jobs"),
             ("HEAD", "/dead"),
         ] {
-            assert!(is_expensive(&method.parse().unwrap(), path), "{method} {path}");
+            assert!(
+                is_expensive(&method.parse().unwrap(), path),
+                "{method} {path}"
+            );
         }
         for (method, path) in [
             ("GET", "/healthz"),
@@ -261,15 +279,21 @@ mod tests {
             ("GET", "/assets/backstop.css"),
             ("GET", "/login"),
         ] {
-            assert!(!is_expensive(&method.parse().unwrap(), path), "{method} {path}");
+            assert!(
+                !is_expensive(&method.parse().unwrap(), path),
+                "{method} {path}"
+            );
         }
     }
 
     #[test]
     fn nothing_else_is_open() {
-        for (method, path) in
-            [("GET", "/healthz"), ("HEAD", "/readyz"), ("GET", "/login"), ("GET", "/assets/a.css")]
-        {
+        for (method, path) in [
+            ("GET", "/healthz"),
+            ("HEAD", "/readyz"),
+            ("GET", "/login"),
+            ("GET", "/assets/a.css"),
+        ] {
             check(method, path, Nothing);
         }
         for (method, path) in [

@@ -102,7 +102,11 @@ mod tests {
     #[test]
     fn a_fingerprint_comes_back_from_its_text_and_nothing_else_does() {
         let kept = Fingerprint::of("secret").to_hex();
-        assert!(Fingerprint::from_hex(&kept).unwrap().is(&Fingerprint::of("secret")));
+        assert!(
+            Fingerprint::from_hex(&kept)
+                .unwrap()
+                .is(&Fingerprint::of("secret"))
+        );
         assert!(!kept.contains("secret"));
         for text in ["", "00", "zz", "é", &kept[1..], &format!("{kept}00")] {
             assert!(Fingerprint::from_hex(text).is_none(), "{text}");

@@ -28,13 +28,24 @@ pub(super) struct Session {
 pub(super) async fn open(backstop: &Backstop, token: &str, good_for: Span) -> Answer<Secret> {
     make_room(backstop, token).await?;
     let (secret, expires_at) = (Secret::draw(PREFIX), backstop.now().after(good_for));
-    let session = Session { token: token.to_owned(), expires_at };
-    let value =
-        serde_json::to_vec(&session).map_err(|error| StoreError::misuse("opening a session", error))?;
-    let swap = Swap { name: cell_name(secret.reveal()), seen: None, version: version(), value: Some(value) };
+    let session = Session {
+        token: token.to_owned(),
+        expires_at,
+    };
+    let value = serde_json::to_vec(&session)
+        .map_err(|error| StoreError::misuse("opening a session", error))?;
+    let swap = Swap {
+        name: cell_name(secret.reveal()),
+        seen: None,
+        version: version(),
+        value: Some(value),
+    };
     match backstop.store().swap(vec![swap]).await?.pop() {
         Some(Swapped::Applied) => Ok(secret),
-        _ => Err(StoreError::unavailable("opening a session", "its id is taken; log in once more")),
+        _ => Err(StoreError::unavailable(
+            "opening a session",
+            "its id is taken; log in once more",
+        )),
     }
 }
 
@@ -43,32 +54,58 @@ pub(super) async fn find(backstop: &Backstop, id: &str) -> Answer<Option<Session
     if !id.starts_with(PREFIX) {
         return Ok(None);
     }
-    let cell = backstop.store().cells(vec![cell_name(id)]).await?.pop().flatten();
+    let cell = backstop
+        .store()
+        .cells(vec![cell_name(id)])
+        .await?
+        .pop()
+        .flatten();
     let session = cell.as_ref().and_then(read);
     Ok(session.filter(|session| backstop.now() < session.expires_at))
 }
 
 /// Ends the session of this id, if there is one.
 pub(super) async fn close(backstop: &Backstop, id: &str) -> Answer<()> {
-    let cell = backstop.store().cells(vec![cell_name(id)]).await?.pop().flatten();
+    let cell = backstop
+        .store()
+        .cells(vec![cell_name(id)])
+        .await?
+        .pop()
+        .flatten();
     remove(backstop, cell.iter()).await
 }
 
 /// Removes those that have ended, and those that end first where there are too many for one more: of this token, or in all.
 async fn make_room(backstop: &Backstop, token: &str) -> Answer<()> {
-    let query = CellQuery { prefix: CELLS.to_owned(), after: None, limit: CELLS_MAX };
+    let query = CellQuery {
+        prefix: CELLS.to_owned(),
+        after: None,
+        limit: CELLS_MAX,
+    };
     let cells = backstop.store().list_cells(query).await?;
-    let surplus = surplus(cells.iter().map(|cell| (cell, read(cell))).collect(), token, backstop.now());
+    let surplus = surplus(
+        cells.iter().map(|cell| (cell, read(cell))).collect(),
+        token,
+        backstop.now(),
+    );
     remove(backstop, surplus.into_iter()).await
 }
 
 fn surplus<T>(sessions: Vec<(T, Option<Session>)>, token: &str, now: Time) -> Vec<T> {
-    let is_alive =
-        |session: &Option<Session>| session.as_ref().is_some_and(|session| now < session.expires_at);
-    let (mut alive, ended): (Vec<_>, Vec<_>) =
-        sessions.into_iter().partition(|(_, session)| is_alive(session));
+    let is_alive = |session: &Option<Session>| {
+        session
+            .as_ref()
+            .is_some_and(|session| now < session.expires_at)
+    };
+    let (mut alive, ended): (Vec<_>, Vec<_>) = sessions
+        .into_iter()
+        .partition(|(_, session)| is_alive(session));
     alive.sort_by_key(|(_, session)| session.as_ref().map(|session| session.expires_at));
-    let is_own = |session: &Option<Session>| session.as_ref().is_some_and(|session| session.token == token);
+    let is_own = |session: &Option<Session>| {
+        session
+            .as_ref()
+            .is_some_and(|session| session.token == token)
+    };
     let own = alive.iter().filter(|(_, session)| is_own(session)).count();
     let mut own_over = (own + 1).saturating_sub(OF_TOKEN_MAX);
     let mut over = (alive.len() + 1).saturating_sub(SESSIONS_MAX);
@@ -78,8 +115,15 @@ fn surplus<T>(sessions: Vec<(T, Option<Session>)>, token: &str, now: Time) -> Ve
         own_over = own_over.saturating_sub(usize::from(goes && is_own(session)));
         goes
     };
-    let pushed_out = alive.into_iter().filter(|(_, session)| goes(session)).map(|(one, _)| one);
-    ended.into_iter().map(|(one, _)| one).chain(pushed_out).collect()
+    let pushed_out = alive
+        .into_iter()
+        .filter(|(_, session)| goes(session))
+        .map(|(one, _)| one);
+    ended
+        .into_iter()
+        .map(|(one, _)| one)
+        .chain(pushed_out)
+        .collect()
 }
 
 async fn remove(backstop: &Backstop, cells: impl Iterator<Item = &Cell>) -> Answer<()> {
@@ -112,7 +156,13 @@ mod tests {
     fn check(tokens: &[&str], token: &str, expected: &[usize]) {
         let session = |(at, token): (usize, &&str)| {
             let expires_at = Time::from_millis(1_000 + i64::try_from(at).unwrap());
-            (at, Some(Session { token: (*token).to_owned(), expires_at }))
+            (
+                at,
+                Some(Session {
+                    token: (*token).to_owned(),
+                    expires_at,
+                }),
+            )
         };
         let sessions = tokens.iter().enumerate().map(session).collect();
         assert_eq!(surplus(sessions, token, Time::from_millis(0)), expected);
@@ -138,8 +188,14 @@ mod tests {
 
     #[test]
     fn what_has_ended_or_cannot_be_read_goes() {
-        let ended = Session { token: "a".to_owned(), expires_at: Time::from_millis(5) };
-        let alive = Session { token: "a".to_owned(), expires_at: Time::from_millis(6) };
+        let ended = Session {
+            token: "a".to_owned(),
+            expires_at: Time::from_millis(5),
+        };
+        let alive = Session {
+            token: "a".to_owned(),
+            expires_at: Time::from_millis(6),
+        };
         let sessions = vec![(0, Some(alive)), (1, Some(ended)), (2, None)];
         assert_eq!(surplus(sessions, "a", Time::from_millis(5)), [1, 2]);
     }

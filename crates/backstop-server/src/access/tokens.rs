@@ -109,8 +109,14 @@ impl Token {
     /// Who asks with it.
     pub(super) fn caller(&self) -> Caller {
         let scopes: Scopes = self.scopes.iter().copied().collect();
-        let name = if self.name.is_empty() { &self.id } else { &self.name };
-        Caller::new(&format!("token {name}"), scopes).known_by(&self.id).within(Reach::of(&self.queues))
+        let name = if self.name.is_empty() {
+            &self.id
+        } else {
+            &self.name
+        };
+        Caller::new(&format!("token {name}"), scopes)
+            .known_by(&self.id)
+            .within(Reach::of(&self.queues))
     }
 }
 
@@ -124,7 +130,10 @@ pub struct Tokens<'a> {
 impl<'a> Tokens<'a> {
     /// Those in the store of `backstop`.
     pub const fn of(backstop: &'a Backstop) -> Self {
-        Self { backstop, reason: None }
+        Self {
+            backstop,
+            reason: None,
+        }
     }
 
     /// For this reason, if there is one: the audit says so.
@@ -160,32 +169,62 @@ impl<'a> Tokens<'a> {
             created_at: now,
             expires_at: new.expires_in.map(|span| now.after(span)),
         };
-        let value = serde_json::to_vec(&kept).map_err(|error| StoreError::misuse("making a token", error))?;
+        let value = serde_json::to_vec(&kept)
+            .map_err(|error| StoreError::misuse("making a token", error))?;
         let name = format!("{CELLS}{id}");
-        let swap = Swap { name, seen: None, version: version(), value: Some(value) };
+        let swap = Swap {
+            name,
+            seen: None,
+            version: version(),
+            value: Some(value),
+        };
         match self.backstop.store().swap(vec![swap]).await?.pop() {
-            Some(Swapped::Applied) => Ok(Minted { id, token: secret.reveal().to_owned() }),
-            _ => Err(StoreError::unavailable("making a token", "its id is taken; try once more").into()),
+            Some(Swapped::Applied) => Ok(Minted {
+                id,
+                token: secret.reveal().to_owned(),
+            }),
+            _ => Err(
+                StoreError::unavailable("making a token", "its id is taken; try once more").into(),
+            ),
         }
     }
 
     /// All of them, expired ones included, by id. One that cannot be read lets nobody in; it is left out, and logged.
     pub async fn list(&self) -> Answer<Vec<Token>> {
-        let query = CellQuery { prefix: CELLS.to_owned(), after: None, limit: CELLS_MAX };
+        let query = CellQuery {
+            prefix: CELLS.to_owned(),
+            after: None,
+            limit: CELLS_MAX,
+        };
         let cells = self.backstop.store().list_cells(query).await?;
-        Ok(cells.iter().filter_map(|cell| read(&cell.name, &cell.value)).collect())
+        Ok(cells
+            .iter()
+            .filter_map(|cell| read(&cell.name, &cell.value))
+            .collect())
     }
 
     /// The one of this id.
     pub(super) async fn get(&self, id: &str) -> Answer<Option<Token>> {
-        let cell = self.backstop.store().cells(vec![format!("{CELLS}{id}")]).await?.pop().flatten();
+        let cell = self
+            .backstop
+            .store()
+            .cells(vec![format!("{CELLS}{id}")])
+            .await?
+            .pop()
+            .flatten();
         Ok(cell.and_then(|cell| read(&cell.name, &cell.value)))
     }
 
     /// Ends one, in the name of `who`; answers whether there was one of this id.
     pub async fn revoke(&self, who: &str, id: &str) -> Answer<bool> {
-        let revoked = async { self.remove(id).await.map(|was_there| (u64::from(was_there), was_there)) };
-        self.log(who).around("token revoke", json!({ "id": id }), revoked).await
+        let revoked = async {
+            self.remove(id)
+                .await
+                .map(|was_there| (u64::from(was_there), was_there))
+        };
+        self.log(who)
+            .around("token revoke", json!({ "id": id }), revoked)
+            .await
     }
 
     async fn remove(&self, id: &str) -> Answer<bool> {
@@ -193,11 +232,23 @@ impl<'a> Tokens<'a> {
         if id.is_empty() || name.len() > backstop_core::limits::CELL_NAME_BYTES_MAX {
             return Ok(false);
         }
-        let Some(cell) = self.backstop.store().cells(vec![name.clone()]).await?.pop().flatten() else {
+        let Some(cell) = self
+            .backstop
+            .store()
+            .cells(vec![name.clone()])
+            .await?
+            .pop()
+            .flatten()
+        else {
             return Ok(false);
         };
         // Nobody changes a token: whoever was faster has removed it.
-        let swap = Swap { name, seen: Some(cell.version), version: version(), value: None };
+        let swap = Swap {
+            name,
+            seen: Some(cell.version),
+            version: version(),
+            value: None,
+        };
         self.backstop.store().swap(vec![swap]).await?;
         Ok(true)
     }
@@ -213,7 +264,10 @@ fn check(new: &NewToken) -> Result<(), BadToken> {
     if new.queues.len() > QUEUES_MAX {
         return Err(BadToken::Queues);
     }
-    if new.expires_in.is_some_and(|span| span < Span::secs(1) || span > EXPIRES_MAX) {
+    if new
+        .expires_in
+        .is_some_and(|span| span < Span::secs(1) || span > EXPIRES_MAX)
+    {
         return Err(BadToken::Expiry);
     }
     Ok(())

@@ -54,15 +54,24 @@ const PROBLEMS: [Panel; 6] = [
         title: "Dead letters",
         about: "Jobs that were given up and wait for somebody.",
         unit: Unit::Count,
-        queries: &[("max by (queue) (backstop_dead_letters{queue=~\"$queue\"})", "{{queue}}")],
+        queries: &[(
+            "max by (queue) (backstop_dead_letters{queue=~\"$queue\"})",
+            "{{queue}}",
+        )],
     },
     Panel {
         title: "Breakers and gates",
         about: "1 while a service is left alone, or a kind is not started.",
         unit: Unit::Count,
         queries: &[
-            ("max by (queue) (backstop_breaker_open{queue=~\"$queue\"})", "breaker {{queue}}"),
-            ("max by (queue, kind) (backstop_gate_shut{queue=~\"$queue\"})", "gate {{queue}}/{{kind}}"),
+            (
+                "max by (queue) (backstop_breaker_open{queue=~\"$queue\"})",
+                "breaker {{queue}}",
+            ),
+            (
+                "max by (queue, kind) (backstop_gate_shut{queue=~\"$queue\"})",
+                "gate {{queue}}/{{kind}}",
+            ),
         ],
     },
     Panel {
@@ -80,7 +89,10 @@ const PROBLEMS: [Panel; 6] = [
         unit: Unit::Count,
         queries: &[
             ("max(backstop_workers)", "all"),
-            ("max by (queue) (backstop_queue_workers{queue=~\"$queue\"})", "{{queue}}"),
+            (
+                "max by (queue) (backstop_queue_workers{queue=~\"$queue\"})",
+                "{{queue}}",
+            ),
         ],
     },
 ];
@@ -90,13 +102,19 @@ const QUEUES: [Panel; 6] = [
         title: "Ready",
         about: "Jobs that wait for a worker.",
         unit: Unit::Count,
-        queries: &[("max by (queue) (backstop_queue_jobs{state=\"ready\",queue=~\"$queue\"})", "{{queue}}")],
+        queries: &[(
+            "max by (queue) (backstop_queue_jobs{state=\"ready\",queue=~\"$queue\"})",
+            "{{queue}}",
+        )],
     },
     Panel {
         title: "Age of the next job",
         about: "For how long the job that is claimed next could have run.",
         unit: Unit::Seconds,
-        queries: &[("max by (queue) (backstop_queue_oldest_ready_seconds{queue=~\"$queue\"})", "{{queue}}")],
+        queries: &[(
+            "max by (queue) (backstop_queue_oldest_ready_seconds{queue=~\"$queue\"})",
+            "{{queue}}",
+        )],
     },
     Panel {
         title: "In and out",
@@ -111,7 +129,10 @@ const QUEUES: [Panel; 6] = [
         title: "Runs by outcome",
         about: "Runs that ended in the processes that are scraped.",
         unit: Unit::PerSecond,
-        queries: &[("sum by (outcome) (rate(backstop_runs_total{queue=~\"$queue\"}[5m]))", "{{outcome}}")],
+        queries: &[(
+            "sum by (outcome) (rate(backstop_runs_total{queue=~\"$queue\"}[5m]))",
+            "{{outcome}}",
+        )],
     },
     Panel {
         title: "Time of a run",
@@ -187,8 +208,14 @@ const RECOVERY: [Panel; 3] = [
         about: "Instants that are missing now, and that were missed for good within an hour.",
         unit: Unit::Count,
         queries: &[
-            ("max by (schedule) (backstop_schedule_unfired)", "{{schedule}} missing"),
-            ("max by (schedule) (backstop_schedule_given_up)", "{{schedule}} missed"),
+            (
+                "max by (schedule) (backstop_schedule_unfired)",
+                "{{schedule}} missing",
+            ),
+            (
+                "max by (schedule) (backstop_schedule_given_up)",
+                "{{schedule}} missed",
+            ),
         ],
     },
     Panel {
@@ -196,9 +223,18 @@ const RECOVERY: [Panel; 3] = [
         about: "Rows the last run found lost, and what does not match.",
         unit: Unit::Count,
         queries: &[
-            ("max by (sweep) (backstop_sweep_last_enqueued)", "{{sweep}} found"),
-            ("max by (sweep) (backstop_reconcile_rows_without_jobs)", "{{sweep}} rows without jobs"),
-            ("max by (sweep) (backstop_reconcile_jobs_without_rows)", "{{sweep}} jobs without rows"),
+            (
+                "max by (sweep) (backstop_sweep_last_enqueued)",
+                "{{sweep}} found",
+            ),
+            (
+                "max by (sweep) (backstop_reconcile_rows_without_jobs)",
+                "{{sweep}} rows without jobs",
+            ),
+            (
+                "max by (sweep) (backstop_reconcile_jobs_without_rows)",
+                "{{sweep}} jobs without rows",
+            ),
         ],
     },
 ];
@@ -220,7 +256,10 @@ const TABLES: [Panel; 3] = [
         title: "Rows by outcome",
         about: "Rows a second.",
         unit: Unit::PerSecond,
-        queries: &[("sum by (outcome) (rate(backstop_table_rows_total[5m]))", "{{outcome}}")],
+        queries: &[(
+            "sum by (outcome) (rate(backstop_table_rows_total[5m]))",
+            "{{outcome}}",
+        )],
     },
 ];
 
@@ -229,7 +268,10 @@ const SERVER: [Panel; 3] = [
         title: "Requests",
         about: "Requests a second, by status.",
         unit: Unit::PerSecond,
-        queries: &[("sum by (status) (rate(backstop_http_requests_total[5m]))", "{{status}}")],
+        queries: &[(
+            "sum by (status) (rate(backstop_http_requests_total[5m]))",
+            "{{status}}",
+        )],
     },
     Panel {
         title: "Time of a request",
@@ -244,7 +286,10 @@ const SERVER: [Panel; 3] = [
         title: "Answers of the store",
         about: "How long the store took to answer a scrape.",
         unit: Unit::Seconds,
-        queries: &[("max by (instance) (backstop_store_answer_seconds)", "{{instance}}")],
+        queries: &[(
+            "max by (instance) (backstop_store_answer_seconds)",
+            "{{instance}}",
+        )],
     },
 ];
 
@@ -272,7 +317,12 @@ pub fn board() -> String {
         y += 1;
         for (at, panel) in of_row.iter().enumerate() {
             let id = panels.len() + 1;
-            panels.push(drawn(panel, id, (at % ABREAST) * (COLUMNS / ABREAST), y + at / ABREAST * HEIGHT));
+            panels.push(drawn(
+                panel,
+                id,
+                (at % ABREAST) * (COLUMNS / ABREAST),
+                y + at / ABREAST * HEIGHT,
+            ));
         }
         y += of_row.len().div_ceil(ABREAST) * HEIGHT;
     }

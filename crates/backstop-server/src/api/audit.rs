@@ -41,13 +41,23 @@ pub(super) async fn list(
     Asked(asked): Asked<AuditAsked>,
 ) -> Result<Response, Problem> {
     let limit = limit(asked.limit.as_deref())?;
-    let (who, what) = (asked.who.unwrap_or_default(), asked.what.unwrap_or_default());
+    let (who, what) = (
+        asked.who.unwrap_or_default(),
+        asked.what.unwrap_or_default(),
+    );
     let fits = |entry: &AuditEntry| entry.who.contains(&who) && entry.what.contains(&what);
     let after = asked.cursor.filter(|cursor| !cursor.is_empty());
     // Some stores take no text with control characters in it.
-    if after.as_ref().is_some_and(|cursor| !cursor.bytes().all(|byte| byte.is_ascii_graphic())) {
+    if after
+        .as_ref()
+        .is_some_and(|cursor| !cursor.bytes().all(|byte| byte.is_ascii_graphic()))
+    {
         return Err(Problem::bad("`cursor` is none that this list has given"));
     }
-    let page = app.backstop().audit(caller.name()).page(after, limit, fits).await?;
+    let page = app
+        .backstop()
+        .audit(caller.name())
+        .page(after, limit, fits)
+        .await?;
     Ok(ok(&AuditShape::new(&page)))
 }

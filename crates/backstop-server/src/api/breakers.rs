@@ -24,8 +24,12 @@ pub(super) async fn list(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
     let guards = app.backstop().breakers().list().await?;
-    let shown = guards.iter().filter(|guard| caller.reach().includes(guard.name.queue()));
-    Ok(ok(&BreakersShape { breakers: shown.map(BreakerShape::new).collect() }))
+    let shown = guards
+        .iter()
+        .filter(|guard| caller.reach().includes(guard.name.queue()));
+    Ok(ok(&BreakersShape {
+        breakers: shown.map(BreakerShape::new).collect(),
+    }))
 }
 
 /// Close a breaker, or open a gate again, on all workers.
@@ -46,12 +50,21 @@ pub(super) async fn reset(
 ) -> Result<Response, Problem> {
     let guard: GuardName = named(&name)?;
     caller.reach().check(guard.queue())?;
-    if !app.backstop().changes(caller.name()).because(asked.reason()?).reset(&guard).await? {
+    if !app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?)
+        .reset(&guard)
+        .await?
+    {
         return Err(Problem::not_found(format_args!(
             "there is no breaker or gate {guard}; /v1/breakers lists them"
         )));
     }
-    Ok(ok(&DoneShape { done: "reset", name: guard.to_string() }))
+    Ok(ok(&DoneShape {
+        done: "reset",
+        name: guard.to_string(),
+    }))
 }
 
 /// Open a breaker, or shut a gate, on all workers: it lets nothing through until somebody resets it, and its jobs stay where they are. The
@@ -72,7 +85,15 @@ pub(super) async fn open(
 ) -> Result<Response, Problem> {
     let guard: GuardName = named(&name)?;
     caller.reach().check(guard.queue())?;
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
-    changes.open(&guard, changes.reason().unwrap_or(BY_HAND)).await?;
-    Ok(ok(&DoneShape { done: "open", name: guard.to_string() }))
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
+    changes
+        .open(&guard, changes.reason().unwrap_or(BY_HAND))
+        .await?;
+    Ok(ok(&DoneShape {
+        done: "open",
+        name: guard.to_string(),
+    }))
 }

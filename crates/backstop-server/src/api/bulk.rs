@@ -25,7 +25,10 @@ const TEXT_BYTES_MAX: usize = 1_024;
 
 /// What to do to which jobs.
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, expecting = "a bulk action: an object with `action`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a bulk action: an object with `action`"
+)]
 #[schema(as = BulkAction)]
 pub(super) struct BulkAsked {
     /// retry, cancel, delete or move. Dead letters are not cancelled.
@@ -92,10 +95,20 @@ pub(super) async fn start(
     let (of, started) = (app.clone(), bulk.clone());
     let id = to_the_end(async move {
         let expected = preview(&of, &target).await?.exact();
-        Ok(started.start(Plan { target, expected, back: String::new() }).await?)
+        Ok(started
+            .start(Plan {
+                target,
+                expected,
+                back: String::new(),
+            })
+            .await?)
     });
     let id = id.await?.ok_or_else(busy)?;
-    Ok(answer(&app, StatusCode::ACCEPTED, &run(&bulk, caller.reach(), &id).await?))
+    Ok(answer(
+        &app,
+        StatusCode::ACCEPTED,
+        &run(&bulk, caller.reach(), &id).await?,
+    ))
 }
 
 /// List the bulk actions: those under way, and the last fifty that have ended.
@@ -110,10 +123,19 @@ pub(super) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
-    let (reports, config) = (Bulk::new(&app, caller.name()).reports().await?, app.config());
-    let seen = reports.iter().filter(|report| is_within(caller.reach(), report));
+    let (reports, config) = (
+        Bulk::new(&app, caller.name()).reports().await?,
+        app.config(),
+    );
+    let seen = reports
+        .iter()
+        .filter(|report| is_within(caller.reach(), report));
     let now = app.backstop().now();
-    Ok(ok(&RunsShape { runs: seen.map(|report| RunShape::new(report, &config.redaction, now)).collect() }))
+    Ok(ok(&RunsShape {
+        runs: seen
+            .map(|report| RunShape::new(report, &config.redaction, now))
+            .collect(),
+    }))
 }
 
 /// Show one bulk action: how far it is, and what it left alone.
@@ -130,7 +152,11 @@ pub(super) async fn show(
     Extension(caller): Extension<Caller>,
     At(id): At<String>,
 ) -> Result<Response, Problem> {
-    Ok(answer(&app, StatusCode::OK, &run(&Bulk::new(&app, caller.name()), caller.reach(), &id).await?))
+    Ok(answer(
+        &app,
+        StatusCode::OK,
+        &run(&Bulk::new(&app, caller.name()), caller.reach(), &id).await?,
+    ))
 }
 
 /// Stop a bulk action before its next step. What was done stays done.
@@ -154,7 +180,11 @@ pub(super) async fn stop(
     if !bulk.stop(&id).await? {
         return Err(Problem::conflict("it has ended already"));
     }
-    Ok(answer(&app, StatusCode::OK, &run(&bulk, caller.reach(), &id).await?))
+    Ok(answer(
+        &app,
+        StatusCode::OK,
+        &run(&bulk, caller.reach(), &id).await?,
+    ))
 }
 
 /// Go on with a bulk action whose server is gone, now and on this one. Servers do so by themselves within half a minute.
@@ -179,18 +209,31 @@ pub(super) async fn resume(
     let (resumed, named) = (bulk.clone(), id.clone());
     match to_the_end(async move { Ok(resumed.resume(&named).await?) }).await? {
         None => Err(busy()),
-        Some(false) => Err(Problem::conflict("it has ended, or a server that is alive has it")),
-        Some(true) => Ok(answer(&app, StatusCode::OK, &run(&bulk, caller.reach(), &id).await?)),
+        Some(false) => Err(Problem::conflict(
+            "it has ended, or a server that is alive has it",
+        )),
+        Some(true) => Ok(answer(
+            &app,
+            StatusCode::OK,
+            &run(&bulk, caller.reach(), &id).await?,
+        )),
     }
 }
 
 fn answer(app: &App, status: StatusCode, report: &Report) -> Response {
-    json(status, &RunShape::new(report, &app.config().redaction, app.backstop().now()), 1_024)
+    json(
+        status,
+        &RunShape::new(report, &app.config().redaction, app.backstop().now()),
+        1_024,
+    )
 }
 
 /// The run of an id; one that is not the caller's to see is as good as none.
 async fn run(bulk: &Bulk, reach: &Reach, id: &str) -> Result<Report, Problem> {
-    let found = bulk.report(id).await?.filter(|report| is_within(reach, report));
+    let found = bulk
+        .report(id)
+        .await?
+        .filter(|report| is_within(reach, report));
     found.ok_or_else(|| reach.no_such_run(id))
 }
 
@@ -225,20 +268,28 @@ fn target(asked: BulkAsked, reach: &Reach) -> Result<Target, Problem> {
     let said = match (asked.matching, asked.all) {
         (Some(said), false) => said,
         (None, true) => Map::new(),
-        _ => return Err(Problem::bad("say which: `matching` with a filter, or `all`: true")),
+        _ => {
+            return Err(Problem::bad(
+                "say which: `matching` with a filter, or `all`: true",
+            ));
+        }
     };
     refuse_blank(&said)?;
     let target = match asked.of.as_deref() {
         None | Some("jobs") => Target::jobs(&jobs(said)?, &action),
         Some("dead") if action == Action::Cancel => {
-            return Err(Problem::bad("dead letters have ended: they can be retried, moved and deleted"));
+            return Err(Problem::bad(
+                "dead letters have ended: they can be retried, moved and deleted",
+            ));
         }
         Some("dead") => Target::letters(&letters(said)?, &action),
         Some(_) => return Err(Problem::bad("`of` is jobs or dead")),
     };
     // Everything there is must be said in so many words.
     if !asked.all && target.is_everything() {
-        return Err(Problem::bad("`matching` says nothing; say `all`: true to mean every one there is"));
+        return Err(Problem::bad(
+            "`matching` says nothing; say `all`: true to mean every one there is",
+        ));
     }
     match target.queue() {
         Some(queue) => reach.check(queue)?,
@@ -259,7 +310,8 @@ fn refuse_blank(said: &Map<String, Value>) -> Result<(), Problem> {
 }
 
 fn jobs(said: Map<String, Value>) -> Result<Search, Problem> {
-    let asked = JobsAsked::deserialize(Value::Object(said)).map_err(|error| within_matching(&error))?;
+    let asked =
+        JobsAsked::deserialize(Value::Object(said)).map_err(|error| within_matching(&error))?;
     let filter = Filter {
         queue: parsed("queue", asked.queue.as_deref())?,
         kind: parsed("kind", asked.kind.as_deref())?,
@@ -267,17 +319,32 @@ fn jobs(said: Map<String, Value>) -> Result<Search, Problem> {
         fingerprint: None,
     };
     let worker = asked.worker.as_deref().map(WorkerName::new);
-    let search = Search { filter, text: parsed("text", asked.text.as_deref())?, worker };
+    let search = Search {
+        filter,
+        text: parsed("text", asked.text.as_deref())?,
+        worker,
+    };
     search.state()?;
     Ok(search)
 }
 
 fn letters(said: Map<String, Value>) -> Result<DeadSelection, Problem> {
-    let filter = DeadFilter::deserialize(Value::Object(said)).map_err(|error| within_matching(&error))?;
-    if filter.text.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
-        return Err(Problem::bad(format_args!("`text` has at most {TEXT_BYTES_MAX} bytes")));
+    let filter =
+        DeadFilter::deserialize(Value::Object(said)).map_err(|error| within_matching(&error))?;
+    if filter
+        .text
+        .as_ref()
+        .is_some_and(|text| text.len() > TEXT_BYTES_MAX)
+    {
+        return Err(Problem::bad(format_args!(
+            "`text` has at most {TEXT_BYTES_MAX} bytes"
+        )));
     }
-    Ok(if filter.is_empty() { DeadSelection::All } else { DeadSelection::Matching(filter) })
+    Ok(if filter.is_empty() {
+        DeadSelection::All
+    } else {
+        DeadSelection::Matching(filter)
+    })
 }
 
 fn within_matching(error: &serde_json::Error) -> Problem {

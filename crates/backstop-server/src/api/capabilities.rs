@@ -22,13 +22,20 @@ pub(super) async fn show(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
-    let scopes = Scope::ALL.into_iter().filter(|scope| caller.may(*scope)).map(Scope::as_str);
+    let scopes = Scope::ALL
+        .into_iter()
+        .filter(|scope| caller.may(*scope))
+        .map(Scope::as_str);
     let queues = caller.reach().queues();
     let shape = CapabilitiesShape {
         base: app.base(),
         queues: queues.map(|queues| queues.iter().map(QueueName::as_str).collect()),
         scopes: scopes.collect(),
-        store: app.config().store.kind().map_or("unknown", StoreKind::as_str),
+        store: app
+            .config()
+            .store
+            .kind()
+            .map_or("unknown", StoreKind::as_str),
         version: env!("CARGO_PKG_VERSION"),
     };
     Ok(ok(&shape))

@@ -15,7 +15,9 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use backstop::QueueName;
 use backstop::core::amend::{Action, Refusal};
-use backstop::dead::redrive::{CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, RedriveError, THEN_RATE_USUAL};
+use backstop::dead::redrive::{
+    CANARY_USUAL, MAX_FAILURES_USUAL, Redrive, RedriveError, THEN_RATE_USUAL,
+};
 use backstop::dead::{Changed, DeadFilter, DeadLetters, DeadPage, DeadSelection};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -116,7 +118,9 @@ pub(super) async fn stats(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
     let mut stats = app.backstop().dead().stats().await?;
-    stats.queues.retain(|queue, _| caller.reach().includes(queue));
+    stats
+        .queues
+        .retain(|queue, _| caller.reach().includes(queue));
     stats.total = stats.queues.values().sum();
     Ok(ok(&stats))
 }
@@ -134,7 +138,10 @@ pub(super) async fn groups(
     Extension(caller): Extension<Caller>,
     Asked(asked): Asked<GroupsAsked>,
 ) -> Result<Response, Problem> {
-    let (queue, limit) = (parsed("queue", asked.queue.as_deref())?, limit(asked.limit.as_deref())?);
+    let (queue, limit) = (
+        parsed("queue", asked.queue.as_deref())?,
+        limit(asked.limit.as_deref())?,
+    );
     let queues = match (caller.reach(), queue) {
         (Reach::Queues(queues), None) => queues.iter().cloned().map(Some).collect(),
         (reach, queue) => {
@@ -177,17 +184,39 @@ pub(super) async fn list(
         text: said(asked.text),
     };
     let dead = letters(&app, &caller);
-    let part = paged(caller.reach(), queue, said(asked.cursor), |queue, cursor| {
-        let (filter, dead) = (DeadFilter { queue, ..filter.clone() }, &dead);
-        async move {
-            let mut page = dead.list(&filter, cursor, limit).await?;
-            let is_empty = page.letters.is_empty() && page.damaged.is_empty();
-            Ok(Part { is_empty, next: page.next.take(), what: page })
-        }
-    })
+    let part = paged(
+        caller.reach(),
+        queue,
+        said(asked.cursor),
+        |queue, cursor| {
+            let (filter, dead) = (
+                DeadFilter {
+                    queue,
+                    ..filter.clone()
+                },
+                &dead,
+            );
+            async move {
+                let mut page = dead.list(&filter, cursor, limit).await?;
+                let is_empty = page.letters.is_empty() && page.damaged.is_empty();
+                Ok(Part {
+                    is_empty,
+                    next: page.next.take(),
+                    what: page,
+                })
+            }
+        },
+    )
     .await?;
-    let mut page = DeadPage { next: part.next, ..part.what };
-    let bytes = page.letters.iter().map(|letter| letter.original_job.payload.get().len()).sum();
+    let mut page = DeadPage {
+        next: part.next,
+        ..part.what
+    };
+    let bytes = page
+        .letters
+        .iter()
+        .map(|letter| letter.original_job.payload.get().len())
+        .sum();
     large(&app, bytes, move || {
         for letter in &mut page.letters {
             narrow_letter(caller.reach(), letter);
@@ -239,7 +268,12 @@ pub(super) async fn move_to(
     let selection = selection(said)?;
     caller.reach().check(&to)?;
     let parts = letters_within(&app, &caller, selection).await?;
-    change(letters(&app, &caller).because(reason), parts, Action::Move(to)).await
+    change(
+        letters(&app, &caller).because(reason),
+        parts,
+        Action::Move(to),
+    )
+    .await
 }
 
 /// Requeue a few dead letters, watch them, and go on with the rest or stop, by itself. Goes on after the answer.
@@ -263,7 +297,12 @@ pub(super) async fn redrive(
     let then_rate = taken(&mut said, "then_rate")?.unwrap_or(THEN_RATE_USUAL);
     // What runs later is what was looked at now: the caller's own letters, and no others of their ids.
     let selection = only(letters_within(&app, &caller, selection(said)?).await?)?;
-    let plan = Redrive { canary, max_failures, then_rate, selection };
+    let plan = Redrive {
+        canary,
+        max_failures,
+        then_rate,
+        selection,
+    };
     let dead = letters(&app, &caller).because(reason);
     // What is written down is run, whatever becomes of the caller or of the look at it.
     let (id, reports) = to_the_end(async move {
@@ -286,7 +325,9 @@ pub(super) async fn redrive(
     ),
 )]
 pub(super) async fn redrives(State(app): State<App>) -> Result<Response, Problem> {
-    Ok(ok(&RedrivesShape { redrives: &app.backstop().dead().redrives().await? }))
+    Ok(ok(&RedrivesShape {
+        redrives: &app.backstop().dead().redrives().await?,
+    }))
 }
 
 /// Stop a redrive before its next step; what was requeued stays requeued.
@@ -354,18 +395,28 @@ pub(super) async fn delete(
 ) -> Result<Response, Problem> {
     let reason = asked.reason()?;
     let parts = letters_within(&app, &caller, selection(body.read()?)?).await?;
-    change(letters(&app, &caller).because(reason), parts, Action::Delete).await
+    change(
+        letters(&app, &caller).because(reason),
+        parts,
+        Action::Delete,
+    )
+    .await
 }
 
 /// Changes all of it, also when the caller leaves in the middle.
-async fn change(dead: DeadLetters, parts: Vec<DeadSelection>, action: Action) -> Result<Response, Problem> {
+async fn change(
+    dead: DeadLetters,
+    parts: Vec<DeadSelection>,
+    action: Action,
+) -> Result<Response, Problem> {
     let changed = to_the_end(async move {
         let mut changed = Changed::default();
         dead.change_each(&parts, &action, &mut changed).await?;
         Ok(changed)
     });
     let changed = changed.await?;
-    let is_untouched = changed.count == 0 && changed.damaged.is_empty() && !changed.refused.is_empty();
+    let is_untouched =
+        changed.count == 0 && changed.damaged.is_empty() && !changed.refused.is_empty();
     if is_untouched && changed.refused.iter().all(|(_, why)| *why == Refusal::Full) {
         return Err(Problem::refused(Refusal::Full));
     }
@@ -377,7 +428,10 @@ fn letters(app: &App, caller: &Caller) -> DeadLetters {
 }
 
 /// A field of its own, taken out from among those of a selection.
-fn taken<T: DeserializeOwned>(said: &mut Map<String, Value>, name: &str) -> Result<Option<T>, Problem> {
+fn taken<T: DeserializeOwned>(
+    said: &mut Map<String, Value>,
+    name: &str,
+) -> Result<Option<T>, Problem> {
     let value = said.remove(name).filter(|value| !value.is_null());
     let read = value.map(serde_json::from_value).transpose();
     read.map_err(|error| Problem::bad(format_args!("`{name}`: {error}")))

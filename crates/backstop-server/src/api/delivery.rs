@@ -24,14 +24,26 @@ pub(super) struct Undelivered {
 }
 
 /// Looks for jobs. Whoever stops waiting for this ends the search in good order.
-pub(super) async fn look(app: &App, attendance: Arc<Attendance>, ask: Ask) -> Result<Undelivered, Problem> {
+pub(super) async fn look(
+    app: &App,
+    attendance: Arc<Attendance>,
+    ask: Ask,
+) -> Result<Undelivered, Problem> {
     let leaving = app.closing().child_token();
     let is_gone = leaving.clone().drop_guard();
     let app = app.clone();
     let search = tokio::spawn(async move {
         let config = app.config();
-        let handed = app.backstop().remote(&config, &attendance).lease_until(&ask, &leaving).await?;
-        Ok(Undelivered { app, attendance, handed })
+        let handed = app
+            .backstop()
+            .remote(&config, &attendance)
+            .lease_until(&ask, &leaving)
+            .await?;
+        Ok(Undelivered {
+            app,
+            attendance,
+            handed,
+        })
     });
     let found = crate::to_the_end::ended(search.await);
     drop(is_gone);
@@ -45,7 +57,10 @@ impl Undelivered {
 
     /// The body of the answer that carries these jobs.
     pub(super) fn carried_by(self, answer: impl Into<Bytes>) -> Body {
-        Body::new(Delivery { left: answer.into(), undelivered: Some(self) })
+        Body::new(Delivery {
+            left: answer.into(),
+            undelivered: Some(self),
+        })
     }
 
     fn delivered(mut self) {
@@ -57,12 +72,20 @@ impl Drop for Undelivered {
     fn drop(&mut self) {
         let handed = std::mem::take(&mut self.handed);
         // Without a runtime the process is ending; the leases then run out by themselves.
-        let (false, Ok(runtime)) = (handed.is_empty(), Handle::try_current()) else { return };
-        tracing::info!(count = handed.len(), "whoever asked for jobs is gone; they are taken back");
+        let (false, Ok(runtime)) = (handed.is_empty(), Handle::try_current()) else {
+            return;
+        };
+        tracing::info!(
+            count = handed.len(),
+            "whoever asked for jobs is gone; they are taken back"
+        );
         let (app, attendance) = (self.app.clone(), Arc::clone(&self.attendance));
         runtime.spawn(async move {
             let config = app.config();
-            app.backstop().remote(&config, &attendance).take_back(handed).await;
+            app.backstop()
+                .remote(&config, &attendance)
+                .take_back(handed)
+                .await;
         });
     }
 }

@@ -81,18 +81,36 @@ pub(super) async fn list(
         ..Filter::default()
     };
     let text: Option<SearchText> = parsed("text", asked.text.as_deref())?;
-    let worker = asked.worker.as_deref().filter(|name| !name.is_empty()).map(WorkerName::new);
+    let worker = asked
+        .worker
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .map(WorkerName::new);
     let config = app.config();
     let limit = limit(asked.limit.as_deref())?;
     let cursor = asked.cursor.filter(|cursor| !cursor.is_empty());
     let part = paged(caller.reach(), queue, cursor, |queue, cursor| {
-        let filter = Filter { queue, ..filter.clone() };
-        let search = Search { filter, text: text.clone(), worker: worker.clone() };
+        let filter = Filter {
+            queue,
+            ..filter.clone()
+        };
+        let search = Search {
+            filter,
+            text: text.clone(),
+            worker: worker.clone(),
+        };
         let (app, redaction) = (&app, &config.redaction);
         async move {
-            let page = app.backstop().search(&search, redaction, cursor, limit).await?;
+            let page = app
+                .backstop()
+                .search(&search, redaction, cursor, limit)
+                .await?;
             let is_empty = page.jobs.is_empty() && page.damaged.is_empty();
-            Ok(Part { is_empty, next: page.next.clone(), what: page })
+            Ok(Part {
+                is_empty,
+                next: page.next.clone(),
+                what: page,
+            })
         }
     })
     .await?;
@@ -137,13 +155,19 @@ pub(super) async fn show(
         ok(&shape)
     };
     if !caller.may(Scope::Admin) {
-        return Ok(shown(JobShape::listed(&job, max_attempts, &config.redaction)));
+        return Ok(shown(JobShape::listed(
+            &job,
+            max_attempts,
+            &config.redaction,
+        )));
     }
     if config.redaction.payload(job.payload.as_bytes()) != job.payload.as_bytes() {
         // What others are not shown is written down before it is.
         let seen = async { Ok::<_, StoreError>((1, ())) };
         let audit = app.backstop().audit(caller.name());
-        audit.around("job payload", serde_json::json!({ "ids": [job.id] }), seen).await?;
+        audit
+            .around("job payload", serde_json::json!({ "ids": [job.id] }), seen)
+            .await?;
     }
     Ok(shown(JobShape::new(&job, max_attempts, &config.redaction)))
 }
@@ -221,7 +245,10 @@ pub(super) async fn why(
 ) -> Result<Response, Problem> {
     let (id, config) = (JobId::from_text(&id), app.config());
     let job = meant_job(&app, &caller, id, asked.queue()?.as_ref()).await?;
-    let explained = app.backstop().why_of(job, |job| config.max_attempts(job)).await?;
+    let explained = app
+        .backstop()
+        .why_of(job, |job| config.max_attempts(job))
+        .await?;
     Ok(ok(&WhyShape::new(&explained)))
 }
 

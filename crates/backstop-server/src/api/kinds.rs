@@ -41,6 +41,8 @@ pub(super) async fn list(
         Some(text) => text.parse().map_err(Problem::bad)?,
     };
     let found = kinds(app.backstop(), window).await?;
-    let shown = found.iter().filter(|(queue, ..)| caller.reach().includes(queue));
+    let shown = found
+        .iter()
+        .filter(|(queue, ..)| caller.reach().includes(queue));
     Ok(ok(&KindsShape::new(window, shown)))
 }

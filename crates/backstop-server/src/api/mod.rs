@@ -110,7 +110,9 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(or_405(routes!(capabilities::show)))
         .routes(or_405(routes!(audit::list)))
         .layer(DefaultBodyLimit::max(ONE_BYTES_MAX));
-    many.merge(one).fallback(no_such_route).layer(Extension(Arc::new(Attendance::default())))
+    many.merge(one)
+        .fallback(no_such_route)
+        .layer(Extension(Arc::new(Attendance::default())))
 }
 
 /// With an answer for methods that a path does not have.
@@ -119,9 +121,15 @@ fn or_405((schemas, paths, methods): UtoipaMethodRouter<App>) -> UtoipaMethodRou
 }
 
 async fn no_such_route(OriginalUri(uri): OriginalUri) -> Problem {
-    Problem::not_found(format_args!("there is no {}; /openapi.json lists what there is", uri.path()))
+    Problem::not_found(format_args!(
+        "there is no {}; /openapi.json lists what there is",
+        uri.path()
+    ))
 }
 
 async fn no_such_method(method: Method, OriginalUri(uri): OriginalUri) -> Problem {
-    Problem::method(format_args!("{method} does not go with {}; /openapi.json lists what does", uri.path()))
+    Problem::method(format_args!(
+        "{method} does not go with {}; /openapi.json lists what does",
+        uri.path()
+    ))
 }

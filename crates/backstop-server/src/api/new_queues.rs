@@ -28,18 +28,33 @@ impl NewQueues {
 
     /// Refuses jobs of a token that has named too many queues. Configured queues and, once its share is used up, queues that
     /// exist are free.
-    pub(super) async fn check(&self, app: &App, caller: &Caller, jobs: &[NewJob]) -> Result<(), Problem> {
+    pub(super) async fn check(
+        &self,
+        app: &App,
+        caller: &Caller,
+        jobs: &[NewJob],
+    ) -> Result<(), Problem> {
         // Only a token has a name of this form: whoever needs none is on this machine.
-        let Some(token) = caller.name().strip_prefix("token ") else { return Ok(()) };
+        let Some(token) = caller.name().strip_prefix("token ") else {
+            return Ok(());
+        };
         let queues: HashSet<&QueueName> = jobs.iter().map(|job| &job.queue).collect();
         let config = app.config();
         let is_free = |queue: &QueueName| config.queues.contains_key(queue);
         let queues: Vec<&QueueName> = queues.into_iter().filter(|queue| !is_free(queue)).collect();
-        let Err(mut fresh) = self.note(token, queues) else { return Ok(()) };
+        let Err(mut fresh) = self.note(token, queues) else {
+            return Ok(());
+        };
         let mut listed = self.listed.lock().await;
-        if listed.as_ref().is_none_or(|(at, _)| at.elapsed() > LIST_FRESH) {
+        if listed
+            .as_ref()
+            .is_none_or(|(at, _)| at.elapsed() > LIST_FRESH)
+        {
             let all = app.backstop().store().queues(app.backstop().now()).await?;
-            *listed = Some((Instant::now(), all.into_iter().map(|queue| queue.name).collect()));
+            *listed = Some((
+                Instant::now(),
+                all.into_iter().map(|queue| queue.name).collect(),
+            ));
         }
         if let Some((_, exists)) = listed.as_ref() {
             fresh.retain(|queue| !exists.contains(*queue));
@@ -59,7 +74,10 @@ impl NewQueues {
     fn note<'q>(&self, token: &str, queues: Vec<&'q QueueName>) -> Result<(), Vec<&'q QueueName>> {
         let mut named = self.named();
         let known = named.entry(token.to_owned()).or_default();
-        let fresh: Vec<&QueueName> = queues.into_iter().filter(|queue| !known.contains(*queue)).collect();
+        let fresh: Vec<&QueueName> = queues
+            .into_iter()
+            .filter(|queue| !known.contains(*queue))
+            .collect();
         if known.len() + fresh.len() > TOKEN_QUEUES_MAX {
             return Err(fresh);
         }

@@ -33,8 +33,14 @@ pub fn description(base: &str) -> Value {
 fn narrow(document: &mut Value) {
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     for (path, item) in paths {
-        for operation in item.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
-            let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+        for operation in item
+            .as_object_mut()
+            .into_iter()
+            .flat_map(serde_json::Map::values_mut)
+        {
+            let parameters = operation
+                .get_mut("parameters")
+                .and_then(Value::as_array_mut);
             for parameter in parameters.into_iter().flatten() {
                 let name = parameter["name"].as_str().unwrap_or_default();
                 if let Some(schema) = of_parameter(path, name) {
@@ -46,14 +52,19 @@ fn narrow(document: &mut Value) {
     for (field, schema) in [
         ("NewJob/properties/queue", name(QUEUE_NAME_MAX)),
         ("NewJob/properties/delay", duration()),
-        ("NewJob/properties/priority", json!({ "type": ["string", "null"], "enum": PRIORITIES })),
+        (
+            "NewJob/properties/priority",
+            json!({ "type": ["string", "null"], "enum": PRIORITIES }),
+        ),
         ("Lease/properties/queues/items", name(QUEUE_NAME_MAX)),
         ("End/properties/retry_in", duration()),
     ] {
         if let Some(described) = document.pointer_mut(&format!("/components/schemas/{field}")) {
             let description = described.get("description").cloned();
             *described = schema;
-            description.into_iter().for_each(|text| described["description"] = text);
+            description
+                .into_iter()
+                .for_each(|text| described["description"] = text);
         }
     }
 }
@@ -72,13 +83,21 @@ fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
             json!({ "type": "string", "minLength": 1, "maxLength": KIND_BYTES_MAX, "pattern": "^[ -~]+$" })
         }
         "text" => json!({ "type": "string", "minLength": 1, "maxLength": SEARCH_CHARS_MAX }),
-        "reason" => json!({ "type": "string", "maxLength": REASON_CHARS_MAX, "pattern": "^[!-~][ -~]*$" }),
+        "reason" => {
+            json!({ "type": "string", "maxLength": REASON_CHARS_MAX, "pattern": "^[!-~][ -~]*$" })
+        }
         _ => return None,
     })
 }
 
 /// The priorities of a job.
-const PRIORITIES: [Option<&str>; 5] = [Some("critical"), Some("high"), Some("normal"), Some("low"), None];
+const PRIORITIES: [Option<&str>; 5] = [
+    Some("critical"),
+    Some("high"),
+    Some("normal"),
+    Some("low"),
+    None,
+];
 
 fn name(max: usize) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": max, "pattern": "^[A-Za-z0-9._-]+$" })
@@ -96,7 +115,9 @@ pub fn described(base: &str) -> Router<App> {
         async move { ([(CONTENT_TYPE, "application/json")], text) }
     };
     // What is nested under /v1 does not answer for the slash behind it.
-    Router::new().route("/openapi.json", get(show)).route("/v1/", any(super::no_such_route))
+    Router::new()
+        .route("/openapi.json", get(show))
+        .route("/v1/", any(super::no_such_route))
 }
 
 fn empty(base: &str) -> OpenApi {
@@ -109,11 +130,20 @@ fn empty(base: &str) -> OpenApi {
         .scheme(HttpAuthScheme::Bearer)
         .description(Some("A token of `backstop token create`. On a server that only this machine reaches nobody needs one."))
         .build();
-    let components = ComponentsBuilder::new().security_scheme(TOKEN, SecurityScheme::Http(bearer)).build();
-    let (with_token, without) = (SecurityRequirement::new(TOKEN, [""; 0]), SecurityRequirement::default());
+    let components = ComponentsBuilder::new()
+        .security_scheme(TOKEN, SecurityScheme::Http(bearer))
+        .build();
+    let (with_token, without) = (
+        SecurityRequirement::new(TOKEN, [""; 0]),
+        SecurityRequirement::default(),
+    );
     OpenApiBuilder::new()
         .info(info)
-        .servers(Some([Server::new(if base.is_empty() { "/" } else { base })]))
+        .servers(Some([Server::new(if base.is_empty() {
+            "/"
+        } else {
+            base
+        })]))
         .components(Some(components))
         .security(Some([with_token, without]))
         .build()

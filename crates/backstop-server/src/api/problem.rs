@@ -42,70 +42,136 @@ pub struct ProblemShape<'a> {
 
 impl Problem {
     /// Any other problem: `kind` for programs, `title` for people.
-    pub fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Display) -> Self {
-        Self { status, kind, title, detail: detail.to_string(), retry_after_secs: None, count: None }
+    pub fn new(
+        status: StatusCode,
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Display,
+    ) -> Self {
+        Self {
+            status,
+            kind,
+            title,
+            detail: detail.to_string(),
+            retry_after_secs: None,
+            count: None,
+        }
     }
 
     /// The request says something that cannot be.
     pub fn bad(detail: impl Display) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "bad-request", "The request cannot be understood", detail)
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "bad-request",
+            "The request cannot be understood",
+            detail,
+        )
     }
 
     /// There is no such thing.
     pub fn not_found(detail: impl Display) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not-found", "There is no such thing", detail)
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not-found",
+            "There is no such thing",
+            detail,
+        )
     }
 
     /// There is such a thing, and this cannot be done to it.
     pub fn method(detail: impl Display) -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "This cannot be done here", detail)
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method-not-allowed",
+            "This cannot be done here",
+            detail,
+        )
     }
 
     /// It cannot be done as things stand.
     pub fn conflict(detail: impl Display) -> Self {
-        Self::new(StatusCode::CONFLICT, "refused", "It cannot be done as things stand", detail)
+        Self::new(
+            StatusCode::CONFLICT,
+            "refused",
+            "It cannot be done as things stand",
+            detail,
+        )
     }
 
     /// There is too much of it.
     pub fn too_large(detail: impl Display) -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "There is too much of it", detail)
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            "There is too much of it",
+            detail,
+        )
     }
 
     /// There is no room for it.
     pub fn full(detail: impl Display) -> Self {
         let status = StatusCode::TOO_MANY_REQUESTS;
         let problem = Self::new(status, "full", "There is no room for it", detail);
-        Self { retry_after_secs: Some(RETRY_AFTER_SECS), ..problem }
+        Self {
+            retry_after_secs: Some(RETRY_AFTER_SECS),
+            ..problem
+        }
     }
 
     /// A job names a new queue, and there is no room for one.
     pub fn too_many_queues(detail: impl Display) -> Self {
         let status = StatusCode::TOO_MANY_REQUESTS;
-        Self::new(status, "too-many-queues", "There are too many queues", detail)
+        Self::new(
+            status,
+            "too-many-queues",
+            "There are too many queues",
+            detail,
+        )
     }
 
     /// The store does not answer.
     pub(super) fn unavailable(detail: impl Display) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        let problem = Self::new(status, "store-unavailable", "The store does not answer", detail);
-        Self { retry_after_secs: Some(RETRY_AFTER_SECS), ..problem }
+        let problem = Self::new(
+            status,
+            "store-unavailable",
+            "The store does not answer",
+            detail,
+        );
+        Self {
+            retry_after_secs: Some(RETRY_AFTER_SECS),
+            ..problem
+        }
     }
 
     /// A database of the user's failed.
     pub fn elsewhere(detail: impl Display) -> Self {
-        Self::new(StatusCode::BAD_GATEWAY, "database-failed", "Another database failed", detail)
+        Self::new(
+            StatusCode::BAD_GATEWAY,
+            "database-failed",
+            "Another database failed",
+            detail,
+        )
     }
 
     /// A database of the user's took too long.
     pub fn too_slow(detail: impl Display) -> Self {
-        Self::new(StatusCode::GATEWAY_TIMEOUT, "database-too-slow", "Another database took too long", detail)
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "database-too-slow",
+            "Another database took too long",
+            detail,
+        )
     }
 
     /// Why an action does not apply to a job.
     pub fn refused(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NotFound => Self::not_found(refusal),
-            Refusal::Full => Self { count: Some(0), ..Self::full(refusal) },
+            Refusal::Full => Self {
+                count: Some(0),
+                ..Self::full(refusal)
+            },
             other => Self::conflict(other),
         }
     }
@@ -113,7 +179,10 @@ impl Problem {
     /// With so many seconds to wait before the next try.
     #[must_use]
     pub fn retry_after(self, secs: u32) -> Self {
-        Self { retry_after_secs: Some(secs), ..self }
+        Self {
+            retry_after_secs: Some(secs),
+            ..self
+        }
     }
 
     /// What happened, and what to do.
@@ -167,7 +236,10 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&shape).unwrap_or_default();
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         if let Some(secs) = self.retry_after_secs {
             headers.insert(RETRY_AFTER, secs.into());
         }
@@ -181,17 +253,39 @@ mod tests {
 
     fn check(error: StoreError, status: u16, retry_after: Option<&str>, said: &str) {
         let response = Problem::from(error).into_response();
-        let told = response.headers().get(RETRY_AFTER).map(|value| value.to_str().expect("text").to_owned());
-        assert_eq!((response.status().as_u16(), told.as_deref()), (status, retry_after), "{said}");
+        let told = response
+            .headers()
+            .get(RETRY_AFTER)
+            .map(|value| value.to_str().expect("text").to_owned());
+        assert_eq!(
+            (response.status().as_u16(), told.as_deref()),
+            (status, retry_after),
+            "{said}"
+        );
         assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
     }
 
     #[test]
     fn what_the_store_says_decides_the_status() {
-        check(StoreError::unavailable("pushing", "no route"), 503, Some("1"), "gone");
+        check(
+            StoreError::unavailable("pushing", "no route"),
+            503,
+            Some("1"),
+            "gone",
+        );
         let full = StoreError::unavailable("pushing", "the disk is full; free some space on it");
         check(full, 507, None, "full");
-        check(StoreError::corrupt("listing", "a row"), 500, None, "corrupt");
-        check(StoreError::misuse("listing", "a cursor"), 400, None, "misuse");
+        check(
+            StoreError::corrupt("listing", "a row"),
+            500,
+            None,
+            "corrupt",
+        );
+        check(
+            StoreError::misuse("listing", "a cursor"),
+            400,
+            None,
+            "misuse",
+        );
     }
 }

@@ -38,7 +38,9 @@ pub(super) async fn one(
     body: Body,
 ) -> Result<Response, Problem> {
     let reading = app.clone();
-    let mut job = body.read_by(&app, move |body| one_job(&reading, body)).await?;
+    let mut job = body
+        .read_by(&app, move |body| one_job(&reading, body))
+        .await?;
     caller.reach().check(&job.queue)?;
     job.trace = trace_of(&headers);
     let (id, queue) = (job.id, job.queue.clone());
@@ -47,7 +49,9 @@ pub(super) async fn one(
             "send it again with \"id\": \"{id}\", which is not taken in twice while the store has its job"
         )
     };
-    app.new_queues().check(&app, &caller, std::slice::from_ref(&job)).await?;
+    app.new_queues()
+        .check(&app, &caller, std::slice::from_ref(&job))
+        .await?;
     let result = push(&app, vec![job], again).await?.pop();
     let result = result.ok_or_else(|| StoreError::corrupt("pushing a job", "no answer for it"))?;
     if result == Enqueued::Full {
@@ -60,7 +64,11 @@ pub(super) async fn one(
             "a job of another queue has the id {id}; the job was not taken in, push it under another id"
         )));
     }
-    Ok(json(StatusCode::CREATED, &PushedShape::new(id, result), PUSHED_BYTES))
+    Ok(json(
+        StatusCode::CREATED,
+        &PushedShape::new(id, result),
+        PUSHED_BYTES,
+    ))
 }
 
 /// Push jobs together: all that are wrong, or none of them, are refused before anything is pushed.
@@ -95,8 +103,11 @@ pub(super) async fn batch(
             "the queues are full and took none of the jobs; push them again when there is room, or raise their max_size",
         ));
     }
-    let results: Vec<PushedShape> =
-        ids.into_iter().zip(answers).map(|(id, result)| PushedShape::new(id, result)).collect();
+    let results: Vec<PushedShape> = ids
+        .into_iter()
+        .zip(answers)
+        .map(|(id, result)| PushedShape::new(id, result))
+        .collect();
     let size = results.len() * PUSHED_BYTES;
     Ok(json(StatusCode::OK, &PushedTogetherShape { results }, size))
 }
@@ -109,22 +120,36 @@ async fn push(
 ) -> Result<Vec<Enqueued>, Problem> {
     let within = PUSH_MAX.min(Duration::from(app.config().server.timeout) / 2);
     let pushed = tokio::time::timeout(within, app.backstop().push_jobs(jobs)).await;
-    let late = |_| Err(StoreError::unavailable("pushing", format!("no answer within {within:?}")));
-    pushed.unwrap_or_else(late).map_err(|error| match Problem::from(error.clone()) {
-        problem if problem.status() == StatusCode::SERVICE_UNAVAILABLE => {
-            Problem::unavailable(format_args!("{error}. It may have been done all the same; {}", again()))
-        }
-        other => other,
-    })
+    let late = |_| {
+        Err(StoreError::unavailable(
+            "pushing",
+            format!("no answer within {within:?}"),
+        ))
+    };
+    pushed
+        .unwrap_or_else(late)
+        .map_err(|error| match Problem::from(error.clone()) {
+            problem if problem.status() == StatusCode::SERVICE_UNAVAILABLE => Problem::unavailable(
+                format_args!("{error}. It may have been done all the same; {}", again()),
+            ),
+            other => other,
+        })
 }
 
 fn one_job(app: &App, body: &Body) -> Result<NewJob, Problem> {
     let (backstop, now) = (app.backstop(), app.backstop().now());
     let written: NewJobShape<'_> = body.read()?;
-    written.job(&body.0, None, now, || backstop.new_id()).map_err(|error| bad(&error, None))
+    written
+        .job(&body.0, None, now, || backstop.new_id())
+        .map_err(|error| bad(&error, None))
 }
 
-fn jobs(app: &App, reach: &Reach, trace: Option<TraceContext>, body: &Body) -> Result<Vec<NewJob>, Problem> {
+fn jobs(
+    app: &App,
+    reach: &Reach,
+    trace: Option<TraceContext>,
+    body: &Body,
+) -> Result<Vec<NewJob>, Problem> {
     let (backstop, now) = (app.backstop(), app.backstop().now());
     let written: NewJobsShape<'_> = body.read()?;
     let written = written.jobs.0;
@@ -148,5 +173,9 @@ fn jobs(app: &App, reach: &Reach, trace: Option<TraceContext>, body: &Body) -> R
 /// A job that cannot be taken; `at` is its place in a batch.
 fn bad(error: &BadJob, at: Option<usize>) -> Problem {
     let detail = at.map_or_else(|| error.to_string(), |at| format!("job {at}: {error}"));
-    if error.is_too_large() { Problem::too_large(detail) } else { Problem::bad(detail) }
+    if error.is_too_large() {
+        Problem::too_large(detail)
+    } else {
+        Problem::bad(detail)
+    }
 }

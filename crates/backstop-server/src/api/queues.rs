@@ -24,8 +24,12 @@ pub(super) async fn list(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, Problem> {
     let queues = app.backstop().store().queues(app.backstop().now()).await?;
-    let shown = queues.iter().filter(|queue| caller.reach().includes(&queue.name));
-    Ok(ok(&QueuesShape { queues: shown.map(QueueShape::new).collect() }))
+    let shown = queues
+        .iter()
+        .filter(|queue| caller.reach().includes(&queue.name));
+    Ok(ok(&QueuesShape {
+        queues: shown.map(QueueShape::new).collect(),
+    }))
 }
 
 /// Keep a queue's jobs from being given out, on all workers; pushes go on.
@@ -44,7 +48,11 @@ pub(super) async fn pause(
 ) -> Result<Response, Problem> {
     let queue: QueueName = named(&queue)?;
     caller.reach().check(&queue)?;
-    app.backstop().changes(caller.name()).because(asked.reason()?).pause(&queue).await?;
+    app.backstop()
+        .changes(caller.name())
+        .because(asked.reason()?)
+        .pause(&queue)
+        .await?;
     Ok(ok(&PausedShape::queue(queue, true)))
 }
 
@@ -64,7 +72,11 @@ pub(super) async fn resume(
 ) -> Result<Response, Problem> {
     let queue: QueueName = named(&queue)?;
     caller.reach().check(&queue)?;
-    app.backstop().changes(caller.name()).because(asked.reason()?).resume(&queue).await?;
+    app.backstop()
+        .changes(caller.name())
+        .because(asked.reason()?)
+        .resume(&queue)
+        .await?;
     Ok(ok(&PausedShape::queue(queue, false)))
 }
 
@@ -81,7 +93,10 @@ pub(super) async fn pause_all(
     Extension(caller): Extension<Caller>,
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
     let queues = to_the_end(async move { Ok(changes.pause_all().await?) }).await?;
     Ok(ok(&AllQueuesShape::new(queues)))
 }
@@ -99,7 +114,10 @@ pub(super) async fn resume_all(
     Extension(caller): Extension<Caller>,
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
     let queues = to_the_end(async move { Ok(changes.resume_all().await?) }).await?;
     Ok(ok(&AllQueuesShape::new(queues)))
 }

@@ -53,24 +53,39 @@ impl Body {
     }
 
     /// What the request says, if it says anything.
-    pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, Problem> {
-        if self.0.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { self.read() }
+    pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(
+        &'a self,
+    ) -> Result<T, Problem> {
+        if self.0.iter().all(u8::is_ascii_whitespace) {
+            Ok(T::default())
+        } else {
+            self.read()
+        }
     }
 }
 
 /// Why a body cannot be read, in the words of whoever wrote it.
 fn unreadable(error: &serde_json::Error) -> Problem {
-    let (place, text) = (format!(" at line {} column {}", error.line(), error.column()), error.to_string());
+    let (place, text) = (
+        format!(" at line {} column {}", error.line(), error.column()),
+        error.to_string(),
+    );
     let what = text.strip_suffix(&place).unwrap_or(&text);
     if let Some(too_many) = what.strip_prefix(TOO_MANY) {
         return Problem::too_large(too_many);
     }
-    let place = if error.line() == 0 { String::new() } else { place };
+    let place = if error.line() == 0 {
+        String::new()
+    } else {
+        place
+    };
     if !error.is_data() {
         let what = what.replace("expected ident", "expected true, false or null");
         return Problem::bad(format_args!("the body is not JSON: {what}{place}"));
     }
-    let mismatch = what.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "));
+    let mismatch = what
+        .strip_prefix("invalid type: ")
+        .and_then(|rest| rest.split_once(", expected "));
     match mismatch {
         Some((found, expected)) => Problem::bad(format_args!(
             "the body: expected {}, found {}{place}",
@@ -115,7 +130,10 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = Path::<T>::from_request_parts(parts, state).await;
         path.map(|Path(at)| Self(at)).map_err(|rejection| {
-            Problem::bad(format_args!("the path cannot be read: {}", rejection.body_text()))
+            Problem::bad(format_args!(
+                "the path cannot be read: {}",
+                rejection.body_text()
+            ))
         })
     }
 }
@@ -128,9 +146,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let query = Query::<T>::from_request_parts(parts, state).await;
-        query
-            .map(|Query(asked)| Self(asked))
-            .map_err(|rejection| Problem::bad(format_args!("the parameters: {}", rejection.body_text())))
+        query.map(|Query(asked)| Self(asked)).map_err(|rejection| {
+            Problem::bad(format_args!("the parameters: {}", rejection.body_text()))
+        })
     }
 }
 
@@ -141,7 +159,9 @@ where
     T::Err: Display,
 {
     let said = text.filter(|text| !text.is_empty());
-    said.map(str::parse).transpose().map_err(|error| Problem::bad(format_args!("`{name}`: {error}")))
+    said.map(str::parse)
+        .transpose()
+        .map_err(|error| Problem::bad(format_args!("`{name}`: {error}")))
 }
 
 /// A part of a path that names something.
@@ -155,7 +175,9 @@ where
 
 /// The length of a list: what is too small or too large is brought to the nearest that is not.
 pub(super) fn limit(text: Option<&str>) -> Result<usize, Problem> {
-    let Some(number) = parsed::<f64>("limit", text)? else { return Ok(LIMIT_USUAL) };
+    let Some(number) = parsed::<f64>("limit", text)? else {
+        return Ok(LIMIT_USUAL);
+    };
     if number.is_nan() {
         return Err(Problem::bad("`limit` is a number from 1 to 1000"));
     }
@@ -191,8 +213,14 @@ pub(super) fn written(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Pr
     let mut body = Vec::with_capacity(size);
     // Shapes have only text keys and finite numbers.
     serde_json::to_writer(&mut body, shape).map_err(|error| {
-        let detail = format_args!("the answer could not be written: {error}; the server's log says more");
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", "Answering failed", detail)
+        let detail =
+            format_args!("the answer could not be written: {error}; the server's log says more");
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "broken",
+            "Answering failed",
+            detail,
+        )
     })?;
     Ok(body)
 }
@@ -223,7 +251,9 @@ mod tests {
     fn what_is_wrong_in_a_body_is_said_in_words_of_json() {
         let check = |text: &str, expected: &str| {
             let body = Body(Bytes::copy_from_slice(text.as_bytes()));
-            let problem = body.read::<crate::wire::work::SettleShape<'_>>().unwrap_err();
+            let problem = body
+                .read::<crate::wire::work::SettleShape<'_>>()
+                .unwrap_err();
             assert!(problem.detail().contains(expected), "{text}: {problem:?}");
         };
         let end = |error: &str| {
@@ -234,15 +264,23 @@ mod tests {
             r#"`error` as an object: {"message":"boom"}, found string "boom" at line 1"#,
         );
         check(&end("{}"), "missing field `message`");
-        check(r#"{"settle":{}}"#, "the body: expected a list, found an object at line 1");
-        check("nope", "the body is not JSON: expected true, false or null at line 1");
+        check(
+            r#"{"settle":{}}"#,
+            "the body: expected a list, found an object at line 1",
+        );
+        check(
+            "nope",
+            "the body is not JSON: expected true, false or null at line 1",
+        );
         check("[]", "the body: ");
         check("", "the body is not JSON: EOF");
     }
 
     #[test]
     fn a_limit_is_brought_to_the_nearest_that_can_be() {
-        let check = |text: &str, expected: usize| assert_eq!(limit(Some(text)).unwrap(), expected, "{text}");
+        let check = |text: &str, expected: usize| {
+            assert_eq!(limit(Some(text)).unwrap(), expected, "{text}")
+        };
         check("", 50);
         check("7", 7);
         check("-1", 1);
@@ -254,7 +292,11 @@ mod tests {
         check("99999999999999999999999999", 1_000);
         assert_eq!(limit(None).unwrap(), 50);
         for wrong in ["NaN", "ten", "1; DROP TABLE jobs", "\0"] {
-            assert_eq!(limit(Some(wrong)).unwrap_err().status(), StatusCode::BAD_REQUEST, "{wrong}");
+            assert_eq!(
+                limit(Some(wrong)).unwrap_err().status(),
+                StatusCode::BAD_REQUEST,
+                "{wrong}"
+            );
         }
     }
 }

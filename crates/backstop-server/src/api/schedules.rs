@@ -36,10 +36,15 @@ pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
     let (config, mut shapes) = (app.config(), Vec::new());
     let schedules = app.backstop().schedules();
     for schedule in config.schedules.values() {
-        shapes.push(ScheduleShape::configured(schedule, &schedules.status(schedule).await?));
+        shapes.push(ScheduleShape::configured(
+            schedule,
+            &schedules.status(schedule).await?,
+        ));
     }
     let others = schedules.known().await?;
-    let others = others.iter().filter(|(name, _)| !config.schedules.contains_key(name));
+    let others = others
+        .iter()
+        .filter(|(name, _)| !config.schedules.contains_key(name));
     shapes.extend(others.map(|(name, standing)| ScheduleShape::known(name, standing)));
     Ok(ok(&SchedulesShape { schedules: shapes }))
 }
@@ -59,7 +64,11 @@ pub(super) async fn runs(
     Asked(asked): Asked<RunsAsked>,
 ) -> Result<Response, Problem> {
     let name: ScheduleName = named(&name)?;
-    let runs = app.backstop().schedules().runs(&name, limit(asked.limit.as_deref())?).await?;
+    let runs = app
+        .backstop()
+        .schedules()
+        .runs(&name, limit(asked.limit.as_deref())?)
+        .await?;
     if runs.is_empty() && !app.config().schedules.contains_key(&name) {
         return Err(unknown(&name));
     }
@@ -85,15 +94,23 @@ pub(super) async fn trigger(
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
     let (name, config): (ScheduleName, _) = (named(&name)?, app.config());
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
     let schedule = config.schedules.get(&name).cloned().ok_or_else(|| {
         Problem::not_found(format_args!(
             "schedule {name} is not in the configuration of this server, so it cannot be run from here; /v1/schedules lists those that are"
         ))
     })?;
     // A job and its entry in the ledger belong together, whatever becomes of the caller.
-    let triggered = to_the_end(async move { changes.trigger(&schedule).await.map_err(untriggered) }).await?;
-    Ok(ok(&TriggeredShape { instant: triggered.instant, job: triggered.id, schedule: &name }))
+    let triggered =
+        to_the_end(async move { changes.trigger(&schedule).await.map_err(untriggered) }).await?;
+    Ok(ok(&TriggeredShape {
+        instant: triggered.instant,
+        job: triggered.id,
+        schedule: &name,
+    }))
 }
 
 /// Pause a schedule on all workers, until it is resumed: its instants are skipped.
@@ -112,7 +129,10 @@ pub(super) async fn pause(
     At(name): At<String>,
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
     let name = known(&app, &name).await?;
     changes.pause_schedule(&name).await?;
     Ok(ok(&PausedShape { name, paused: true }))
@@ -134,17 +154,31 @@ pub(super) async fn resume(
     At(name): At<String>,
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
     let name = known(&app, &name).await?;
     changes.resume_schedule(&name).await?;
-    Ok(ok(&PausedShape { name, paused: false }))
+    Ok(ok(&PausedShape {
+        name,
+        paused: false,
+    }))
 }
 
 /// One of the configuration, or one that the store has heard of: anything else is a slip.
 async fn known(app: &App, name: &str) -> Result<ScheduleName, Problem> {
     let name: ScheduleName = named(name)?;
     let is_configured = app.config().schedules.contains_key(&name);
-    if is_configured || app.backstop().schedules().known().await?.iter().any(|(known, _)| *known == name) {
+    if is_configured
+        || app
+            .backstop()
+            .schedules()
+            .known()
+            .await?
+            .iter()
+            .any(|(known, _)| *known == name)
+    {
         return Ok(name);
     }
     Err(unknown(&name))

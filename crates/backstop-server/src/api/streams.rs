@@ -8,8 +8,8 @@ use crate::access::Caller;
 use crate::history::Alarms;
 use crate::wire::list::List;
 use crate::wire::stream::{
-    ForgottenShape, KeyDoneShape, KeyWholeShape, KeysShape, OfferedShape, OfferedTogetherShape, StreamShape,
-    StreamsShape, redacted,
+    ForgottenShape, KeyDoneShape, KeyWholeShape, KeysShape, OfferedShape, OfferedTogetherShape,
+    StreamShape, StreamsShape, redacted,
 };
 use axum::Extension;
 use axum::extract::State;
@@ -39,7 +39,10 @@ pub(super) struct KeysAsked {
 
 /// Records that come in together; a record alone may also be the whole body.
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, expecting = "records: an object with a list `records`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "records: an object with a list `records`"
+)]
 #[schema(as = StreamRecords)]
 pub(super) struct RecordsShape<'a> {
     /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration says where key and position are in.
@@ -71,9 +74,13 @@ pub(super) async fn offer(
 ) -> Result<Response, Problem> {
     let name: StreamName = named(&stream)?;
     let (reading, of) = (app.clone(), name.clone());
-    let records = body.read_by(&app, move |body| records(&reading, &of, body)).await?;
-    let places: Vec<(StreamKey, i64)> =
-        records.iter().map(|record| (record.key.clone(), record.position)).collect();
+    let records = body
+        .read_by(&app, move |body| records(&reading, &of, body))
+        .await?;
+    let places: Vec<(StreamKey, i64)> = records
+        .iter()
+        .map(|record| (record.key.clone(), record.position))
+        .collect();
     let answers = stream_of(&app, &name)?.offer(records).await?;
     if !answers.is_empty() && answers.iter().all(|answer| *answer == Offered::Full) {
         return Err(Problem::full(
@@ -81,28 +88,40 @@ pub(super) async fn offer(
         ));
     }
     let results = places.into_iter().zip(answers);
-    let results = results.map(|((key, position), offered)| OfferedShape::new(key, position, offered));
-    Ok(ok(&OfferedTogetherShape { results: results.collect() }))
+    let results =
+        results.map(|((key, position), offered)| OfferedShape::new(key, position, offered));
+    Ok(ok(&OfferedTogetherShape {
+        results: results.collect(),
+    }))
 }
 
 fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Problem> {
     let config = app.config();
     let usual = StreamConfig::default();
     let reading = Reading::new(config.streams.get(name).unwrap_or(&usual), None);
-    let is_many = body.read::<ManyShape>().is_ok_and(|many| many.records.is_some());
+    let is_many = body
+        .read::<ManyShape>()
+        .is_ok_and(|many| many.records.is_some());
     if !is_many {
         return Ok(vec![record(&reading, &body.0, "")?]);
     }
     let written: RecordsShape<'_> = body.read()?;
-    let read =
-        |(at, raw): (usize, &&RawValue)| record(&reading, raw.get().as_bytes(), &format!("record {at}: "));
+    let read = |(at, raw): (usize, &&RawValue)| {
+        record(&reading, raw.get().as_bytes(), &format!("record {at}: "))
+    };
     written.records.0.iter().enumerate().map(read).collect()
 }
 
 /// A record, or what is wrong with the one that `which` names.
 fn record(reading: &Reading<'_>, text: &[u8], which: &str) -> Result<Record, Problem> {
-    let wrong = if text.len() > PAYLOAD_BYTES_MAX { Problem::too_large } else { Problem::bad };
-    reading.record(text).map_err(|told| wrong(format!("{which}{told}")))
+    let wrong = if text.len() > PAYLOAD_BYTES_MAX {
+        Problem::too_large
+    } else {
+        Problem::bad
+    };
+    reading
+        .record(text)
+        .map_err(|told| wrong(format!("{which}{told}")))
 }
 
 /// List streams: what they hold, and what happened in them.
@@ -116,8 +135,12 @@ fn record(reading: &Reading<'_>, text: &[u8], which: &str) -> Result<Record, Pro
 pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
     let streams = app.backstop().store().streams().await?;
     let alarms = Alarms::read(app.backstop(), &streams).await?;
-    let shapes = streams.iter().map(|status| StreamShape::new(status, &alarms));
-    Ok(ok(&StreamsShape { streams: shapes.collect() }))
+    let shapes = streams
+        .iter()
+        .map(|status| StreamShape::new(status, &alarms));
+    Ok(ok(&StreamsShape {
+        streams: shapes.collect(),
+    }))
 }
 
 /// List the keys of a stream: how far they are, what they hold, what they wait for.
@@ -138,13 +161,19 @@ pub(super) async fn keys(
     let limit = limit(asked.limit.as_deref())?;
     let after: Option<StreamKey> = parsed("cursor", asked.cursor.as_deref())?;
     let is_holding = parsed::<bool>("holding", asked.holding.as_deref())?.unwrap_or_default();
-    let which = if is_holding { WhichKeys::Holding } else { WhichKeys::All };
+    let which = if is_holding {
+        WhichKeys::Holding
+    } else {
+        WhichKeys::All
+    };
     let stream = stream_of(&app, &name)?;
     let is_first = after.is_none();
     let keys = stream.keys(after, which, limit).await?;
     let is_known = !keys.is_empty() || !is_first || app.config().streams.contains_key(&name);
     if !is_known && stream.status().await?.is_none() {
-        return Err(Problem::not_found(format_args!("there is no stream {name}; /v1/streams lists them")));
+        return Err(Problem::not_found(format_args!(
+            "there is no stream {name}; /v1/streams lists them"
+        )));
     }
     Ok(ok(&KeysShape::new(&keys, limit)))
 }
@@ -164,7 +193,10 @@ pub(super) async fn key(
     At((stream, key)): At<(String, String)>,
 ) -> Result<Response, Problem> {
     let (name, key): (StreamName, StreamKey) = (named(&stream)?, named(&key)?);
-    let stored = stream_of(&app, &name)?.key(&key).await?.ok_or_else(|| no_key(&name, &key))?;
+    let stored = stream_of(&app, &name)?
+        .key(&key)
+        .await?
+        .ok_or_else(|| no_key(&name, &key))?;
     let stored = redacted(stored, &app.config().redaction);
     let standing = Standing::from_bytes(&stored.standing)
         .map_err(|error| backstop::core::port::StoreError::corrupt("looking at a key", error))?;
@@ -189,10 +221,17 @@ pub(super) async fn forget(
 ) -> Result<Response, Problem> {
     let (name, key): (StreamName, StreamKey) = (named(&stream)?, named(&key)?);
     let stream = stream_of(&app, &name)?;
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
     let gone = changes.forget(&stream, &key).await?;
     let gone = gone.ok_or_else(|| no_key(&name, &key))?;
-    Ok(ok(&ForgottenShape { count: gone.records, disabled: false, key: &key }))
+    Ok(ok(&ForgottenShape {
+        count: gone.records,
+        disabled: false,
+        key: &key,
+    }))
 }
 
 /// Forget a key, and ignore its records until it is enabled: what it holds is gone.
@@ -212,7 +251,11 @@ pub(super) async fn disable(
 ) -> Result<Response, Problem> {
     let (stream, key, changes) = asked_for(&app, &caller, (&stream, &key), &asked)?;
     let gone = changes.disable(&stream, &key).await?;
-    Ok(ok(&ForgottenShape { count: gone.records, disabled: true, key: &key }))
+    Ok(ok(&ForgottenShape {
+        count: gone.records,
+        disabled: true,
+        key: &key,
+    }))
 }
 
 /// Take the records of a disabled key again; its next record is its first.
@@ -233,9 +276,15 @@ pub(super) async fn enable(
 ) -> Result<Response, Problem> {
     let (stream, key, changes) = asked_for(&app, &caller, (&stream, &key), &asked)?;
     if !changes.enable(&stream, &key).await? {
-        return Err(Problem::conflict(format_args!("key {key} of stream {} is not disabled", stream.name())));
+        return Err(Problem::conflict(format_args!(
+            "key {key} of stream {} is not disabled",
+            stream.name()
+        )));
     }
-    Ok(ok(&KeyDoneShape { done: "enabled", key: &key }))
+    Ok(ok(&KeyDoneShape {
+        done: "enabled",
+        key: &key,
+    }))
 }
 
 /// Set a halted key going again: the record it halted at is tried once more.
@@ -286,7 +335,13 @@ fn asked_for(
     asked: &ReasonAsked,
 ) -> Result<(Stream, StreamKey, Changes), Problem> {
     let (name, key): (StreamName, StreamKey) = (named(stream)?, named(key)?);
-    Ok((stream_of(app, &name)?, key, app.backstop().changes(caller.name()).because(asked.reason()?)))
+    Ok((
+        stream_of(app, &name)?,
+        key,
+        app.backstop()
+            .changes(caller.name())
+            .because(asked.reason()?),
+    ))
 }
 
 async fn set_going(

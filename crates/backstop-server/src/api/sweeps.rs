@@ -16,7 +16,11 @@ use utoipa::ToSchema;
 
 /// How to run a sweep. Nothing need be said.
 #[derive(Deserialize, ToSchema, Default)]
-#[serde(default, deny_unknown_fields, expecting = "how to run: an object, or nothing")]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "how to run: an object, or nothing"
+)]
 #[schema(as = SweepRun)]
 pub(super) struct RunShape {
     /// Only say what would be done.
@@ -41,7 +45,9 @@ pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
     }
     let shown = config.sweeps.iter().zip(&runs);
     let sweeps = shown.map(|((name, sweep), runs)| (name.as_str(), SweepShape::new(sweep, runs)));
-    Ok(ok(&SweepsShape { sweeps: sweeps.collect() }))
+    Ok(ok(&SweepsShape {
+        sweeps: sweeps.collect(),
+    }))
 }
 
 /// Run a sweep now: each row that it finds and that has no job gets one.
@@ -74,7 +80,11 @@ pub(super) async fn run(
     })?;
     let at = asked.at.unwrap_or_else(|| app.backstop().now());
     let report = if asked.dry_run {
-        app.backstop().sweeper(&sweep).dry_run(at).await.map_err(failed)?
+        app.backstop()
+            .sweeper(&sweep)
+            .dry_run(at)
+            .await
+            .map_err(failed)?
     } else {
         let changes = app.backstop().changes(caller.name()).because(reason);
         to_the_end(async move { changes.sweep(&sweep, at).await.map_err(failed) }).await?

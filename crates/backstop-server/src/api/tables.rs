@@ -24,7 +24,9 @@ const COUNT_MAX: Duration = Duration::from_secs(10);
 pub(super) async fn list(State(app): State<App>) -> Result<Response, Problem> {
     let config = app.config();
     let tables = join_all(config.tables.values().map(|table| look(&app, table))).await;
-    Ok(ok(&TablesShape { tables: tables.into_iter().collect::<Result<_, _>>()? }))
+    Ok(ok(&TablesShape {
+        tables: tables.into_iter().collect::<Result<_, _>>()?,
+    }))
 }
 
 async fn look<'a>(app: &App, config: &'a TableConfig) -> Result<TableShape<'a>, Problem> {

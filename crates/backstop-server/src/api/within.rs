@@ -55,7 +55,10 @@ async fn one_after_another<T, F: Future<Output = Result<Part<T>, Problem>>>(
 ) -> Result<Part<T>, Problem> {
     let (first, mut within) = match cursor.as_deref().map(|cursor| cursor.split_once(':')) {
         None => (None, None),
-        Some(Some((queue, within))) => (Some(queue), Some(within.to_owned()).filter(|text| !text.is_empty())),
+        Some(Some((queue, within))) => (
+            Some(queue),
+            Some(within.to_owned()).filter(|text| !text.is_empty()),
+        ),
         Some(None) => return Err(Problem::bad("`cursor` is none that this list has given")),
     };
     let is_before = |queue: &&QueueName| first.is_some_and(|first| queue.as_str() != first);
@@ -121,9 +124,14 @@ pub(super) async fn letters_within(
     let across = || reach.check_across("name a `queue` in the selection");
     match &selection {
         DeadSelection::All => across()?,
-        DeadSelection::Oldest { queue, .. } | DeadSelection::Within { queue, .. } => reach.check(queue)?,
+        DeadSelection::Oldest { queue, .. } | DeadSelection::Within { queue, .. } => {
+            reach.check(queue)?
+        }
         DeadSelection::Matching(filter) => {
-            filter.queue.as_ref().map_or_else(across, |queue| reach.check(queue))?;
+            filter
+                .queue
+                .as_ref()
+                .map_or_else(across, |queue| reach.check(queue))?;
         }
         DeadSelection::Ids(ids) if ids.len() > IDS_MAX => {
             return Err(Problem::too_large(format_args!(
@@ -146,7 +154,10 @@ fn by_queue(jobs: Vec<Job>) -> Vec<DeadSelection> {
     for job in jobs {
         parts.entry(job.queue).or_default().push(job.id);
     }
-    parts.into_iter().map(|(queue, ids)| DeadSelection::Within { queue, ids }).collect()
+    parts
+        .into_iter()
+        .map(|(queue, ids)| DeadSelection::Within { queue, ids })
+        .collect()
 }
 
 /// Leaves out what a dead letter tells of queues that are not the caller's to see.
@@ -159,7 +170,10 @@ pub(super) fn narrow_letter(reach: &Reach, letter: &mut DeadLetter) {
 
 /// Leaves out what failures tell of queues that are not the caller's to see.
 pub(super) fn narrow(reach: &Reach, failures: &mut [Failure]) {
-    for context in failures.iter_mut().filter_map(|failure| failure.context.as_mut()) {
+    for context in failures
+        .iter_mut()
+        .filter_map(|failure| failure.context.as_mut())
+    {
         reach.narrow(context);
     }
 }

@@ -6,7 +6,8 @@ use crate::App;
 use crate::access::Caller;
 use crate::wire::push::Text;
 use crate::wire::work::{
-    BeatShape, HandedShape, LeaseShape, LeasedShape, LostShape, SaidShape, SettleShape, SettledShape,
+    BeatShape, HandedShape, LeaseShape, LeasedShape, LostShape, SaidShape, SettleShape,
+    SettledShape,
 };
 use axum::Extension;
 use axum::extract::State;
@@ -50,26 +51,41 @@ pub(super) async fn lease(
             asked.queues.len()
         )));
     }
-    asked.queues.iter().try_for_each(|queue| caller.reach().check(queue))?;
-    let (about, max, worker) = (asked.about(), asked.max.unwrap_or(1.0), worker(asked.worker, &caller));
+    asked
+        .queues
+        .iter()
+        .try_for_each(|queue| caller.reach().check(queue))?;
+    let (about, max, worker) = (
+        asked.about(),
+        asked.max.unwrap_or(1.0),
+        worker(asked.worker, &caller),
+    );
     named(&app, &caller, &worker)?;
     if max < 1.0 {
         // No room for a job: a pool whose places are all taken says so, and is still told what it is asked for.
         let asked = told(&app, &attendance, &worker, &about, &[]).await?;
-        return Ok(ok(&LeasedShape { jobs: Vec::new(), asked }));
+        return Ok(ok(&LeasedShape {
+            jobs: Vec::new(),
+            asked,
+        }));
     }
     let ask = Ask {
         max: clamped(max, LEASE_JOBS_MAX),
         worker: worker.clone(),
         lease: asked.lease_ms.map(term),
-        wait: asked.wait_ms.map_or(Span::ZERO, |wait| millis(wait, WAIT_MAX)),
+        wait: asked
+            .wait_ms
+            .map_or(Span::ZERO, |wait| millis(wait, WAIT_MAX)),
         queues: asked.queues,
         about: about.clone(),
     };
     let found = delivery::look(&app, Arc::clone(&attendance), ask).await?;
     let asked = told(&app, &attendance, &worker, &about, found.handed()).await?;
     let handed = found.handed().iter();
-    let size = handed.map(|one: &Handed| HANDED_BYTES + one.run.payload.len()).sum::<usize>() + 16;
+    let size = handed
+        .map(|one: &Handed| HANDED_BYTES + one.run.payload.len())
+        .sum::<usize>()
+        + 16;
     let write = move || {
         let jobs = found.handed().iter().map(HandedShape::new).collect();
         let answer = written(&LeasedShape { jobs, asked }, size)?;
@@ -95,9 +111,16 @@ pub(super) async fn settle(
 ) -> Result<Response, Problem> {
     let (ids, ended) = body.read_by(&app, move |body| ends(&caller, body)).await?;
     let config = app.config();
-    let said = app.backstop().remote(&config, &attendance).settle(ended).await?;
-    let results: Vec<SaidShape> =
-        ids.into_iter().zip(said).map(|(id, said)| SaidShape::new(id, said)).collect();
+    let said = app
+        .backstop()
+        .remote(&config, &attendance)
+        .settle(ended)
+        .await?;
+    let results: Vec<SaidShape> = ids
+        .into_iter()
+        .zip(said)
+        .map(|(id, said)| SaidShape::new(id, said))
+        .collect();
     let size = results.len() * SAID_BYTES + 16;
     Ok(json(StatusCode::OK, &SettledShape { results }, size))
 }
@@ -117,12 +140,19 @@ pub(super) async fn beat(
     body: Body,
 ) -> Result<Response, Problem> {
     let reader = caller.clone();
-    let sign = body.read_by(&app, move |body| sign_of_life(&reader, body)).await?;
+    let sign = body
+        .read_by(&app, move |body| sign_of_life(&reader, body))
+        .await?;
     named(&app, &caller, &sign.worker)?;
     let config = app.config();
     let remote = app.backstop().remote(&config, &attendance);
-    let beaten = remote.beat(&sign.worker, &sign.about, sign.held, sign.term).await?;
-    Ok(ok(&LostShape { lost: beaten.lost, asked: beaten.asked.map(Asked::as_str) }))
+    let beaten = remote
+        .beat(&sign.worker, &sign.about, sign.held, sign.term)
+        .await?;
+    Ok(ok(&LostShape {
+        lost: beaten.lost,
+        asked: beaten.asked.map(Asked::as_str),
+    }))
 }
 
 /// The ends of runs that a body tells, and their ids as they were sent.
@@ -134,7 +164,11 @@ fn ends(caller: &Caller, body: &Body) -> Result<(Vec<String>, Vec<Ended>), Probl
         let before: Option<&Ticket> = ended.last().and_then(|before| before.ticket.as_ref());
         let (job, ticket, ending) = end.read(before);
         check(caller, ticket.as_ref())?;
-        ended.push(Ended { job, ticket, ending });
+        ended.push(Ended {
+            job,
+            ticket,
+            ending,
+        });
     }
     Ok((ids, ended))
 }
@@ -150,9 +184,15 @@ struct SignOfLife {
 fn sign_of_life(caller: &Caller, body: &Body) -> Result<SignOfLife, Problem> {
     let asked: BeatShape<'_> = body.read()?;
     let held: Vec<_> = asked.leases.0.iter().map(|held| held.read(None)).collect();
-    held.iter().try_for_each(|(_, ticket)| check(caller, ticket.as_ref()))?;
+    held.iter()
+        .try_for_each(|(_, ticket)| check(caller, ticket.as_ref()))?;
     let (about, term) = (asked.about(), asked.lease_ms.map(term));
-    Ok(SignOfLife { worker: worker(asked.worker, caller), about, held, term })
+    Ok(SignOfLife {
+        worker: worker(asked.worker, caller),
+        about,
+        held,
+        term,
+    })
 }
 
 /// Refuses a worker's name that is one too many.
@@ -178,7 +218,12 @@ async fn told(
         return Ok(None);
     }
     let config = app.config();
-    Ok(app.backstop().remote(&config, attendance).asked(worker, about).await?.map(Asked::as_str))
+    Ok(app
+        .backstop()
+        .remote(&config, attendance)
+        .asked(worker, about)
+        .await?
+        .map(Asked::as_str))
 }
 
 /// Refuses the lease of a queue that is not the caller's. What is no ticket is none of anybody's.
@@ -200,7 +245,10 @@ fn term(ms: f64) -> Span {
 }
 
 /// So many milliseconds, from none to `max`.
-#[expect(clippy::cast_precision_loss, reason = "milliseconds of a day fit a double exactly")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "milliseconds of a day fit a double exactly"
+)]
 fn millis(ms: f64, max: Span) -> Span {
     Span::millis(ms.clamp(0.0, max.as_millis() as f64) as i64)
 }

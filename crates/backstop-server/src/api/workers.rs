@@ -44,11 +44,24 @@ pub(super) async fn list(
         None => PAGE_MAX,
         said => limit(said)?,
     };
-    let after = asked.cursor.filter(|cursor| !cursor.is_empty()).map(|name| WorkerName::new(&name));
-    let page = app.backstop().workers_page(LISTED, after.as_ref(), limit).await?;
+    let after = asked
+        .cursor
+        .filter(|cursor| !cursor.is_empty())
+        .map(|name| WorkerName::new(&name));
+    let page = app
+        .backstop()
+        .workers_page(LISTED, after.as_ref(), limit)
+        .await?;
     let now = app.backstop().now();
-    let workers = page.workers.iter().map(|worker| WorkerShape::new(worker, now)).collect();
-    Ok(ok(&WorkersPageShape { workers, next: page.next.as_ref().map(WorkerName::as_str) }))
+    let workers = page
+        .workers
+        .iter()
+        .map(|worker| WorkerShape::new(worker, now))
+        .collect();
+    Ok(ok(&WorkersPageShape {
+        workers,
+        next: page.next.as_ref().map(WorkerName::as_str),
+    }))
 }
 
 /// Ask a worker to take no new jobs; what it runs may end. It heeds that within seconds.
@@ -67,7 +80,10 @@ pub(super) async fn quiet(
     At(name): At<String>,
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
     order(&changes, &name, Order::Quiet).await
 }
 
@@ -88,7 +104,10 @@ pub(super) async fn resume(
     At(name): At<String>,
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
     order(&changes, &name, Order::Resume).await
 }
 
@@ -108,7 +127,10 @@ pub(super) async fn stop(
     At(name): At<String>,
     Asked(asked): Asked<ReasonAsked>,
 ) -> Result<Response, Problem> {
-    let changes = app.backstop().changes(caller.name()).because(asked.reason()?);
+    let changes = app
+        .backstop()
+        .changes(caller.name())
+        .because(asked.reason()?);
     order(&changes, &name, Order::Stop).await
 }
 

@@ -58,12 +58,19 @@ pub struct Bulk {
 pub(crate) async fn resume(app: &App) -> Answer<()> {
     let bulk = Bulk::new(app, "");
     for cell in bulk.all().await? {
-        let silent = read(&cell).filter(|report| report.standing(app.backstop().now()) == Standing::Silent);
+        let silent =
+            read(&cell).filter(|report| report.standing(app.backstop().now()) == Standing::Silent);
         let Some(report) = silent else { continue };
-        let Some(permit) = app.runs().enter() else { return Ok(()) };
+        let Some(permit) = app.runs().enter() else {
+            return Ok(());
+        };
         let (id, log) = (report.id.clone(), app.backstop().audit(&report.who));
         if let Some(run) = run::Run::take(app, report, cell.version, &log).await? {
-            tracing::info!(run = id, who = log.who(), "a bulk action whose server is gone goes on here");
+            tracing::info!(
+                run = id,
+                who = log.who(),
+                "a bulk action whose server is gone goes on here"
+            );
             run.spawn(permit);
         }
     }
@@ -73,20 +80,34 @@ pub(crate) async fn resume(app: &App) -> Answer<()> {
 impl Bulk {
     /// The runs on the store of `app`, in the name of `who`.
     pub fn new(app: &App, who: &str) -> Self {
-        Self { app: app.clone(), backstop: app.backstop().clone(), log: app.backstop().audit(who) }
+        Self {
+            app: app.clone(),
+            backstop: app.backstop().clone(),
+            log: app.backstop().audit(who),
+        }
     }
 
     /// For this reason, if there is one: the audit says so.
     #[must_use]
     pub fn because(self, reason: Option<Reason>) -> Self {
-        Self { log: self.log.because(reason), ..self }
+        Self {
+            log: self.log.because(reason),
+            ..self
+        }
     }
 
     /// Starts a run; answers its id, or `None` if this server has too many under way.
     pub async fn start(&self, plan: Plan) -> Answer<Option<String>> {
-        let Some(permit) = self.app.runs().enter() else { return Ok(None) };
+        let Some(permit) = self.app.runs().enter() else {
+            return Ok(None);
+        };
         self.forget_old().await?;
-        let report = Report::new(self.backstop.new_id().to_string(), &self.log, plan, self.backstop.now());
+        let report = Report::new(
+            self.backstop.new_id().to_string(),
+            &self.log,
+            plan,
+            self.backstop.now(),
+        );
         let id = report.id.clone();
         run::Run::begin(&self.app, report).await?.spawn(permit);
         Ok(Some(id))
@@ -95,13 +116,22 @@ impl Bulk {
     /// Lets a run go on whose server is gone, now and whatever was asked of it; `None` if this server has too many under way, `Some(false)` if it has ended
     /// or somebody runs it.
     pub async fn resume(&self, id: &str) -> Answer<Option<bool>> {
-        let Some(permit) = self.app.runs().enter() else { return Ok(None) };
-        let Some(cell) = self.cell(id).await? else { return Ok(Some(false)) };
-        let Some(report) = read(&cell) else { return Ok(Some(false)) };
+        let Some(permit) = self.app.runs().enter() else {
+            return Ok(None);
+        };
+        let Some(cell) = self.cell(id).await? else {
+            return Ok(Some(false));
+        };
+        let Some(report) = read(&cell) else {
+            return Ok(Some(false));
+        };
         if report.standing(self.backstop.now()) != Standing::Silent {
             return Ok(Some(false));
         }
-        let wanted = Report { is_stop_asked: false, ..report };
+        let wanted = Report {
+            is_stop_asked: false,
+            ..report
+        };
         let Some(run) = run::Run::take(&self.app, wanted, cell.version, &self.log).await? else {
             return Ok(Some(false));
         };
@@ -129,12 +159,20 @@ impl Bulk {
 
     /// Asks a run to stop: it does so before its next step. Whether there is one that has not ended.
     pub async fn stop(&self, id: &str) -> Answer<bool> {
-        let change = async { self.ask_to_stop(id).await.map(|stopped| (u64::from(stopped), stopped)) };
-        self.log.around("bulk stop", serde_json::json!({ "run": id }), change).await
+        let change = async {
+            self.ask_to_stop(id)
+                .await
+                .map(|stopped| (u64::from(stopped), stopped))
+        };
+        self.log
+            .around("bulk stop", serde_json::json!({ "run": id }), change)
+            .await
     }
 
     async fn ask_to_stop(&self, id: &str) -> Answer<bool> {
-        let Some(mut cell) = self.cell(id).await? else { return Ok(false) };
+        let Some(mut cell) = self.cell(id).await? else {
+            return Ok(false);
+        };
         loop {
             let Some(report) = read(&cell).filter(|report| report.ended_at.is_none()) else {
                 return Ok(false);
@@ -142,7 +180,11 @@ impl Bulk {
             let is_silent = report.standing(self.backstop.now()) == Standing::Silent;
             // Nobody is there to stop it: it has stopped.
             let ended_at = is_silent.then(|| self.backstop.now());
-            let wish = Report { is_stop_asked: true, ended_at, ..report };
+            let wish = Report {
+                is_stop_asked: true,
+                ended_at,
+                ..report
+            };
             match swap(&self.backstop, &wish, Some(cell.version)).await? {
                 Written::Applied(_) => return Ok(true),
                 Written::Conflict(Some(now)) => cell = now,
@@ -152,11 +194,21 @@ impl Bulk {
     }
 
     async fn cell(&self, id: &str) -> Answer<Option<Cell>> {
-        Ok(self.backstop.store().cells(vec![format!("{PREFIX}{id}")]).await?.pop().flatten())
+        Ok(self
+            .backstop
+            .store()
+            .cells(vec![format!("{PREFIX}{id}")])
+            .await?
+            .pop()
+            .flatten())
     }
 
     async fn all(&self) -> Answer<Vec<Cell>> {
-        let query = CellQuery { prefix: PREFIX.to_owned(), after: None, limit: CELLS_MAX };
+        let query = CellQuery {
+            prefix: PREFIX.to_owned(),
+            after: None,
+            limit: CELLS_MAX,
+        };
         self.backstop.store().list_cells(query).await
     }
 
@@ -166,13 +218,21 @@ impl Bulk {
         let (mut of_callers, mut count) = (BTreeMap::<String, VecDeque<&Cell>>::new(), 0_usize);
         for cell in &cells {
             let report = read(cell);
-            if report.as_ref().is_none_or(|report| report.ended_at.is_some()) {
+            if report
+                .as_ref()
+                .is_none_or(|report| report.ended_at.is_some())
+            {
                 let who = report.map(|report| report.who).unwrap_or_default();
                 of_callers.entry(who).or_default().push_back(cell);
                 count += 1;
             }
         }
-        let oldest_of_most = |_| of_callers.values_mut().max_by_key(|ended| ended.len())?.pop_front();
+        let oldest_of_most = |_| {
+            of_callers
+                .values_mut()
+                .max_by_key(|ended| ended.len())?
+                .pop_front()
+        };
         let surplus: Vec<&Cell> = (ENDED_MAX..count).filter_map(oldest_of_most).collect();
         let gone = |cell: &&Cell| Swap {
             name: cell.name.clone(),
@@ -180,7 +240,11 @@ impl Bulk {
             version: rand::random(),
             value: None,
         };
-        self.backstop.store().swap(surplus.iter().map(gone).collect()).await.map(drop)
+        self.backstop
+            .store()
+            .swap(surplus.iter().map(gone).collect())
+            .await
+            .map(drop)
     }
 }
 
@@ -196,7 +260,12 @@ enum Written {
 async fn swap(backstop: &Backstop, report: &Report, seen: Option<i64>) -> Answer<Written> {
     let version = rand::random();
     let value = serde_json::to_vec(report).expect("a report has only text, numbers and lists");
-    let change = Swap { name: format!("{PREFIX}{}", report.id), seen, version, value: Some(value) };
+    let change = Swap {
+        name: format!("{PREFIX}{}", report.id),
+        seen,
+        version,
+        value: Some(value),
+    };
     Ok(match backstop.store().swap(vec![change]).await?.pop() {
         Some(Swapped::Conflict(standing)) => Written::Conflict(standing),
         Some(Swapped::Applied) | None => Written::Applied(version),

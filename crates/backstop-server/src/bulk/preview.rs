@@ -67,7 +67,11 @@ impl fmt::Display for Counted {
 
 impl From<Tally> for Counted {
     fn from(tally: Tally) -> Self {
-        if tally.is_all { Self::Exactly(tally.count) } else { Self::AtLeast(tally.count) }
+        if tally.is_all {
+            Self::Exactly(tally.count)
+        } else {
+            Self::AtLeast(tally.count)
+        }
     }
 }
 
@@ -75,7 +79,9 @@ impl From<Tally> for Counted {
 pub async fn preview(app: &App, target: &Target) -> Answer<Counted> {
     let action = target.action();
     match (target.which.search()?, &target.which) {
-        (None, Which::Letters(filter)) => letters(&app.config().dead(app.backstop(), ""), filter).await,
+        (None, Which::Letters(filter)) => {
+            letters(&app.config().dead(app.backstop(), ""), filter).await
+        }
         (Some(search), _) => jobs(app, &search, &action).await,
         // Whatever is not letters has a search.
         (None, _) => Ok(Counted::Exactly(0)),
@@ -86,10 +92,17 @@ async fn jobs(app: &App, search: &Search, action: &Action) -> Answer<Counted> {
     let backstop = app.backstop();
     if is_kept(search) {
         let queues = backstop.store().queues(backstop.now()).await?;
-        return Ok(Counted::Exactly(kept(&search.filter, &queues, Some(action))));
+        return Ok(Counted::Exactly(kept(
+            &search.filter,
+            &queues,
+            Some(action),
+        )));
     }
     let redaction = &app.config().redaction;
-    Ok(backstop.count_to_change(search, redaction, action, COUNT_MAX, COUNT_FOR).await?.into())
+    Ok(backstop
+        .count_to_change(search, redaction, action, COUNT_MAX, COUNT_FOR)
+        .await?
+        .into())
 }
 
 /// Whether the store keeps a count of these.
@@ -99,11 +112,19 @@ pub(crate) fn is_kept(search: &Search) -> bool {
 
 /// How many there are, by the counts that the store keeps: of this queue and state, and that `action` applies to.
 pub(crate) fn kept(filter: &Filter, queues: &[QueueStatus], action: Option<&Action>) -> u64 {
-    let states = State::ALL.into_iter().filter(|state| filter.state.is_none_or(|wanted| wanted == *state));
-    let states: Vec<State> =
-        states.filter(|state| action.is_none_or(|action| permitted(action, *state).is_ok())).collect();
+    let states = State::ALL
+        .into_iter()
+        .filter(|state| filter.state.is_none_or(|wanted| wanted == *state));
+    let states: Vec<State> = states
+        .filter(|state| action.is_none_or(|action| permitted(action, *state).is_ok()))
+        .collect();
     let fits = |queue: &&QueueStatus| filter.queue.as_ref().is_none_or(|name| *name == queue.name);
-    let of_queue = |queue: &QueueStatus| states.iter().map(|state| queue.counts.of(*state)).sum::<u64>();
+    let of_queue = |queue: &QueueStatus| {
+        states
+            .iter()
+            .map(|state| queue.counts.of(*state))
+            .sum::<u64>()
+    };
     queues.iter().filter(fits).map(of_queue).sum()
 }
 

@@ -153,14 +153,39 @@ impl Target {
     /// Jobs that fit; where nothing is said, all there are.
     pub fn jobs(search: &Search, action: &Action) -> Self {
         let (word, deed, to) = told(action);
-        let Filter { queue, kind, state, fingerprint } = search.filter.clone();
+        let Filter {
+            queue,
+            kind,
+            state,
+            fingerprint,
+        } = search.filter.clone();
         let text = search.text.as_ref().map(|text| text.as_str().to_owned());
         let which = match (&search.worker, text) {
-            (Some(worker), text) => Which::Held { queue, kind, worker: worker.to_string(), text },
-            (None, Some(text)) => Which::Found { queue, kind, state, text },
-            (None, None) => Which::Jobs { queue, kind, state, fingerprint },
+            (Some(worker), text) => Which::Held {
+                queue,
+                kind,
+                worker: worker.to_string(),
+                text,
+            },
+            (None, Some(text)) => Which::Found {
+                queue,
+                kind,
+                state,
+                text,
+            },
+            (None, None) => Which::Jobs {
+                queue,
+                kind,
+                state,
+                fingerprint,
+            },
         };
-        Self { what: format!("job {word}"), deed, to, which }
+        Self {
+            what: format!("job {word}"),
+            deed,
+            to,
+            which,
+        }
     }
 
     /// Dead letters.
@@ -175,7 +200,12 @@ impl Target {
             None if deed == Deed::Retry => "requeue".to_owned(),
             None => word.to_owned(),
         };
-        Self { what, deed, to, which: Which::Letters(filter) }
+        Self {
+            what,
+            deed,
+            to,
+            which: Which::Letters(filter),
+        }
     }
 
     /// As the store takes it.
@@ -202,9 +232,12 @@ impl Target {
     /// Whether nothing is said of which: then every one is meant.
     pub fn is_everything(&self) -> bool {
         match &self.which {
-            Which::Jobs { queue, kind, state, fingerprint } => {
-                queue.is_none() && kind.is_none() && state.is_none() && fingerprint.is_none()
-            }
+            Which::Jobs {
+                queue,
+                kind,
+                state,
+                fingerprint,
+            } => queue.is_none() && kind.is_none() && state.is_none() && fingerprint.is_none(),
             Which::Found { .. } | Which::Held { .. } => false,
             Which::Letters(filter) => filter.is_empty(),
         }
@@ -227,13 +260,21 @@ impl Target {
                 Ok(serde_json::Value::Object(said)) => said,
                 _ => serde_json::Map::new(),
             },
-            Which::Jobs { queue, kind, state, fingerprint } => {
-                jobs_in_short(queue.as_ref(), kind.as_ref(), *state, *fingerprint)
-            }
-            Which::Found { queue, kind, state, .. } => {
-                jobs_in_short(queue.as_ref(), kind.as_ref(), *state, None)
-            }
-            Which::Held { queue, kind, worker, .. } => {
+            Which::Jobs {
+                queue,
+                kind,
+                state,
+                fingerprint,
+            } => jobs_in_short(queue.as_ref(), kind.as_ref(), *state, *fingerprint),
+            Which::Found {
+                queue, kind, state, ..
+            } => jobs_in_short(queue.as_ref(), kind.as_ref(), *state, None),
+            Which::Held {
+                queue,
+                kind,
+                worker,
+                ..
+            } => {
                 let mut said = jobs_in_short(queue.as_ref(), kind.as_ref(), None, None);
                 said.insert("worker".to_owned(), worker.as_str().into());
                 said
@@ -254,21 +295,60 @@ impl Which {
     /// What is to be looked for, where these are jobs.
     pub(super) fn search(&self) -> Answer<Option<Search>> {
         let parsed = |text: &str| {
-            text.parse::<SearchText>().map_err(|error| StoreError::misuse("looking for jobs", error))
+            text.parse::<SearchText>()
+                .map_err(|error| StoreError::misuse("looking for jobs", error))
         };
         Ok(Some(match self.clone() {
             Self::Letters(_) => return Ok(None),
-            Self::Jobs { queue, kind, state, fingerprint } => {
-                Search { filter: Filter { queue, kind, state, fingerprint }, ..Search::default() }
+            Self::Jobs {
+                queue,
+                kind,
+                state,
+                fingerprint,
+            } => Search {
+                filter: Filter {
+                    queue,
+                    kind,
+                    state,
+                    fingerprint,
+                },
+                ..Search::default()
+            },
+            Self::Found {
+                queue,
+                kind,
+                state,
+                text,
+            } => {
+                let filter = Filter {
+                    queue,
+                    kind,
+                    state,
+                    fingerprint: None,
+                };
+                Search {
+                    filter,
+                    text: Some(parsed(&text)?),
+                    worker: None,
+                }
             }
-            Self::Found { queue, kind, state, text } => {
-                let filter = Filter { queue, kind, state, fingerprint: None };
-                Search { filter, text: Some(parsed(&text)?), worker: None }
-            }
-            Self::Held { queue, kind, worker, text } => {
-                let filter = Filter { queue, kind, ..Filter::default() };
+            Self::Held {
+                queue,
+                kind,
+                worker,
+                text,
+            } => {
+                let filter = Filter {
+                    queue,
+                    kind,
+                    ..Filter::default()
+                };
                 let text = text.as_deref().map(parsed).transpose()?;
-                Search { filter, text, worker: Some(WorkerName::new(&worker)) }
+                Search {
+                    filter,
+                    text,
+                    worker: Some(WorkerName::new(&worker)),
+                }
             }
         }))
     }
@@ -284,9 +364,14 @@ fn jobs_in_short(
         ("queue", queue.map(ToString::to_string)),
         ("kind", kind.map(ToString::to_string)),
         ("state", state.map(|state| state.to_string())),
-        ("fingerprint", fingerprint.map(|fingerprint| fingerprint.to_string())),
+        (
+            "fingerprint",
+            fingerprint.map(|fingerprint| fingerprint.to_string()),
+        ),
     ];
-    said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect()
+    said.into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?.into())))
+        .collect()
 }
 
 const fn word(deed: Deed) -> &'static str {

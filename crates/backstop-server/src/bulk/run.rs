@@ -72,18 +72,31 @@ impl Run {
     pub(super) async fn begin(app: &App, report: Report) -> Answer<Self> {
         match swap(app.backstop(), &report, None).await? {
             Written::Applied(version) => Ok(Self::new(app, report, version)),
-            Written::Conflict(_) => {
-                Err(StoreError::unavailable("starting a bulk action", "another one has its id; try again"))
-            }
+            Written::Conflict(_) => Err(StoreError::unavailable(
+                "starting a bulk action",
+                "another one has its id; try again",
+            )),
         }
     }
 
     /// Takes a run over, in the name and for the reason that `log` has; without one, for the reason it was started for. `None` if
     /// somebody else was faster.
-    pub(super) async fn take(app: &App, report: Report, seen: i64, log: &Audit) -> Answer<Option<Self>> {
+    pub(super) async fn take(
+        app: &App,
+        report: Report,
+        seen: i64,
+        log: &Audit,
+    ) -> Answer<Option<Self>> {
         let (who, seen_at, runner) = (log.who().to_owned(), app.backstop().now(), rand::random());
         let reason = log.reason().map(str::to_owned).or(report.reason);
-        let report = Report { who, reason, seen_at, runner, is_left: false, ..report };
+        let report = Report {
+            who,
+            reason,
+            seen_at,
+            runner,
+            is_left: false,
+            ..report
+        };
         Ok(match swap(app.backstop(), &report, Some(seen)).await? {
             Written::Applied(version) => Some(Self::new(app, report, version)),
             Written::Conflict(_) => None,
@@ -91,7 +104,12 @@ impl Run {
     }
 
     fn new(app: &App, report: Report, version: i64) -> Self {
-        Self { app: app.clone(), backstop: app.backstop().clone(), report, version }
+        Self {
+            app: app.clone(),
+            backstop: app.backstop().clone(),
+            report,
+            version,
+        }
     }
 
     /// Goes on in the background; the place is its own as long.
@@ -105,7 +123,10 @@ impl Run {
 
     /// Goes on to the end, between the two halves of an entry of the audit.
     async fn go(mut self) {
-        let audit = self.backstop.audit(&self.report.who).because_of(self.report.reason.as_deref());
+        let audit = self
+            .backstop
+            .audit(&self.report.who)
+            .because_of(self.report.reason.as_deref());
         let before = self.report.count;
         let noted = match self.begin_entry(&audit).await {
             Ok(noted) => noted,
@@ -116,8 +137,14 @@ impl Run {
             }
         };
         let end = self.steps().await;
-        let error = if let End::Failed(error) = &end { Some(error.to_string()) } else { None };
-        audit.note_end(noted, self.report.count.saturating_sub(before), error).await;
+        let error = if let End::Failed(error) = &end {
+            Some(error.to_string())
+        } else {
+            None
+        };
+        audit
+            .note_end(noted, self.report.count.saturating_sub(before), error)
+            .await;
         self.close(end).await;
     }
 
@@ -145,11 +172,13 @@ impl Run {
             }
             let answer = match next {
                 Next::Step => self.step().await.map(|is_last| Ok(Next::Save { is_last })),
-                Next::Save { is_last } => self.save().await.map(|is_ours| match (is_ours, is_last) {
-                    (false, _) => Err(End::Lost),
-                    (true, true) => Err(End::Done),
-                    (true, false) => Ok(Next::Step),
-                }),
+                Next::Save { is_last } => {
+                    self.save().await.map(|is_ours| match (is_ours, is_last) {
+                        (false, _) => Err(End::Lost),
+                        (true, true) => Err(End::Done),
+                        (true, false) => Ok(Next::Step),
+                    })
+                }
             };
             match answer {
                 Ok(Ok(following)) => (patience, next) = (Patience::default(), following),
@@ -192,8 +221,13 @@ impl Run {
 
     /// What the store finds by itself; where to go on.
     async fn found(&mut self, filter: Filter, only: Option<State>) -> Answer<Option<String>> {
-        let selection = if filter.is_empty() { Selection::All } else { Selection::Matching(filter) };
-        self.amend(selection, only, self.report.cursor.clone()).await
+        let selection = if filter.is_empty() {
+            Selection::All
+        } else {
+            Selection::Matching(filter)
+        };
+        self.amend(selection, only, self.report.cursor.clone())
+            .await
     }
 
     /// One call, and what it did in the report at once: the next one may fail.
@@ -204,13 +238,30 @@ impl Run {
         cursor: Option<String>,
     ) -> Answer<Option<String>> {
         let action = self.report.target.action();
-        let amended = self.make(Amendment { selection, action, only, cursor, max: AMEND_MAX }).await?;
-        self.report.refuse(amended.refused.into_iter().map(|(id, why)| (id, why.to_string())));
+        let amended = self
+            .make(Amendment {
+                selection,
+                action,
+                only,
+                cursor,
+                max: AMEND_MAX,
+            })
+            .await?;
+        self.report.refuse(
+            amended
+                .refused
+                .into_iter()
+                .map(|(id, why)| (id, why.to_string())),
+        );
         Ok(amended.next)
     }
 
     async fn make(&mut self, amendment: Amendment) -> Answer<Amended> {
-        let amended = self.backstop.store().amend(amendment, self.backstop.now()).await?;
+        let amended = self
+            .backstop
+            .store()
+            .amend(amendment, self.backstop.now())
+            .await?;
         self.report.count += amended.applied as u64;
         Ok(amended)
     }
@@ -219,10 +270,14 @@ impl Run {
     async fn searched(&mut self, search: &Search) -> Answer<Option<String>> {
         let (config, action) = (self.app.config(), self.report.target.action());
         let cursor = self.report.cursor.clone();
-        let next = self.backstop.to_change(search, &config.redaction, &action, cursor).await?;
+        let next = self
+            .backstop
+            .to_change(search, &config.redaction, &action, cursor)
+            .await?;
         for amendment in next.amendments {
             let amended = self.make(amendment).await?;
-            self.report.refuse(change::refused(&amended).map(|(id, why)| (id, why.to_string())));
+            self.report
+                .refuse(change::refused(&amended).map(|(id, why)| (id, why.to_string())));
         }
         Ok(next.next)
     }
@@ -230,7 +285,11 @@ impl Run {
     /// What has to be looked at: only letters that were dead when it began, so that none is met twice. Where to go on.
     async fn letters(&mut self, filter: &DeadFilter) -> Answer<Option<String>> {
         let filter = as_of(filter, self.report.started_at);
-        let page = self.backstop.dead().list(&filter, self.report.cursor.clone(), LETTERS_MAX).await?;
+        let page = self
+            .backstop
+            .dead()
+            .list(&filter, self.report.cursor.clone(), LETTERS_MAX)
+            .await?;
         for selection in by_queue(page.letters, self.report.target.deed) {
             self.amend(selection, Some(State::Dead), None).await?;
         }
@@ -249,7 +308,9 @@ impl Run {
                 Written::Conflict(None) => return Ok(false),
                 Written::Conflict(Some(cell)) => {
                     let standing = read(&cell).filter(|other| other.runner == self.report.runner);
-                    let Some(standing) = standing else { return Ok(false) };
+                    let Some(standing) = standing else {
+                        return Ok(false);
+                    };
                     self.report.is_stop_asked |= standing.is_stop_asked;
                     self.version = cell.version;
                 }
@@ -265,7 +326,10 @@ impl Run {
             self.report.is_left = true;
         }
         if matches!(end, End::Lost) {
-            tracing::warn!(run = self.report.id, "a bulk action was taken over by another server");
+            tracing::warn!(
+                run = self.report.id,
+                "a bulk action was taken over by another server"
+            );
             return;
         }
         // Asked to stop at its very end it was not stopped.
@@ -287,18 +351,37 @@ fn by_queue(mut letters: Vec<DeadLetter>, deed: Deed) -> Vec<Selection> {
     }
     let parts = letters.chunk_by(|one, next| one.queue == next.queue);
     let within = |part: &[DeadLetter]| {
-        Selection::Within(part[0].queue.clone(), part.iter().map(|letter| letter.id).collect())
+        Selection::Within(
+            part[0].queue.clone(),
+            part.iter().map(|letter| letter.id).collect(),
+        )
     };
     parts.map(within).collect()
 }
 
 /// The filter, if the store can tell all of it.
 fn as_stores_own(filter: &DeadFilter) -> Option<Filter> {
-    let DeadFilter { queue, kind, error_type, fingerprint, since, until, text } = filter.clone();
+    let DeadFilter {
+        queue,
+        kind,
+        error_type,
+        fingerprint,
+        since,
+        until,
+        text,
+    } = filter.clone();
     let is_own = error_type.is_none() && since.is_none() && until.is_none() && text.is_none();
-    is_own.then_some(Filter { queue, kind, state: Some(State::Dead), fingerprint })
+    is_own.then_some(Filter {
+        queue,
+        kind,
+        state: Some(State::Dead),
+        fingerprint,
+    })
 }
 
 fn as_of(filter: &DeadFilter, at: Time) -> DeadFilter {
-    DeadFilter { until: Some(filter.until.map_or(at, |until| until.min(at))), ..filter.clone() }
+    DeadFilter {
+        until: Some(filter.until.map_or(at, |until| until.min(at))),
+        ..filter.clone()
+    }
 }

@@ -6,7 +6,11 @@ use backstop_testkit::flaky::{Fault, Flaky};
 
 fn given() -> (Arc<Flaky>, App) {
     let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
-    let backstop = Backstop::on(Arc::<Flaky>::clone(&store), testing::start().clock, Random::seeded(1));
+    let backstop = Backstop::on(
+        Arc::<Flaky>::clone(&store),
+        testing::start().clock,
+        Random::seeded(1),
+    );
     let config = resolve(None, Overrides::default(), Overrides::default()).unwrap();
     (store, App::new(backstop, config, ""))
 }
@@ -30,7 +34,12 @@ async fn whoever_asks_first_is_told_that_nothing_is_known_and_waits_for_nothing(
     let (_, app) = given();
     assert!(app.doctor().opinion(&app).found.is_none());
     let found = settled(&app).await.found.unwrap();
-    assert!(found.findings.iter().any(|finding| finding.what.contains("memory")));
+    assert!(
+        found
+            .findings
+            .iter()
+            .any(|finding| finding.what.contains("memory"))
+    );
     assert_eq!(app.doctor().opinion(&app).found.unwrap().at, found.at);
 }
 
@@ -38,12 +47,21 @@ async fn whoever_asks_first_is_told_that_nothing_is_known_and_waits_for_nothing(
 async fn a_look_is_made_again_after_a_while() {
     let (_, app) = given();
     let first = after_a_look(&app).await.found.unwrap();
-    assert!(!app.doctor().opinion(&app).is_looking, "the last look is good for a while");
+    assert!(
+        !app.doctor().opinion(&app).is_looking,
+        "the last look is good for a while"
+    );
     tokio::time::advance(EVERY).await;
     let known = app.doctor().opinion(&app);
     assert!(known.is_looking);
-    assert!(Arc::ptr_eq(&known.found.unwrap().findings, &first.findings), "until there is another");
-    assert!(!Arc::ptr_eq(&settled(&app).await.found.unwrap().findings, &first.findings));
+    assert!(
+        Arc::ptr_eq(&known.found.unwrap().findings, &first.findings),
+        "until there is another"
+    );
+    assert!(!Arc::ptr_eq(
+        &settled(&app).await.found.unwrap().findings,
+        &first.findings
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +72,10 @@ async fn a_look_that_failed_is_told_beside_the_last_good_one_and_is_made_again_s
     tokio::time::advance(EVERY).await;
     let failed = after_a_look(&app).await;
     assert!(failed.failed.is_some(), "what failed is told as that");
-    assert!(Arc::ptr_eq(&failed.found.unwrap().findings, &first.findings), "what was known stays known");
+    assert!(
+        Arc::ptr_eq(&failed.found.unwrap().findings, &first.findings),
+        "what was known stays known"
+    );
     store.set_down(false);
     tokio::time::advance(EVERY).await;
     let healed = after_a_look(&app).await;

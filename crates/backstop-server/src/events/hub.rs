@@ -78,7 +78,13 @@ impl Default for Hub {
     fn default() -> Self {
         let (sender, _) = broadcast::channel(BEHIND_MAX);
         let (epoch, places) = (rand::random(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(State { sender, epoch, number: 0, is_polling: false, places })))
+        Self(Arc::new(Mutex::new(State {
+            sender,
+            epoch,
+            number: 0,
+            is_polling: false,
+            places,
+        })))
     }
 }
 
@@ -114,13 +120,25 @@ impl Hub {
         let receiver = state.sender.subscribe();
         // While nobody listened nobody looked: even the newest id may be out of date then.
         let is_up_to_date = state.is_polling && last == Some(state.id().as_str());
-        let first = if is_up_to_date { VecDeque::new() } else { VecDeque::from([state.told()]) };
+        let first = if is_up_to_date {
+            VecDeque::new()
+        } else {
+            VecDeque::from([state.told()])
+        };
         if !state.is_polling {
             state.is_polling = true;
             tokio::spawn(self.clone().poll(app.clone()));
         }
         drop(state);
-        Ok(Viewer { receiver, first, _place: Place { hub: self.clone(), who }, hub: self.clone() })
+        Ok(Viewer {
+            receiver,
+            first,
+            _place: Place {
+                hub: self.clone(),
+                who,
+            },
+            hub: self.clone(),
+        })
     }
 
     /// Looks for as long as somebody listens.
@@ -130,9 +148,15 @@ impl Hub {
             let started = Instant::now();
             let what = match Look::now(&app).await {
                 Ok(look) => {
-                    let what = before.as_ref().map_or_else(Vec::new, |before| look.changes(before));
+                    let what = before
+                        .as_ref()
+                        .map_or_else(Vec::new, |before| look.changes(before));
                     before = Some(look);
-                    if std::mem::take(&mut is_failing) { vec!["store"] } else { what }
+                    if std::mem::take(&mut is_failing) {
+                        vec!["store"]
+                    } else {
+                        what
+                    }
                 }
                 Err(error) if !is_failing => {
                     tracing::warn!(%error, "viewers cannot be told of changes");
@@ -157,7 +181,11 @@ impl Hub {
         state.number += 1;
         let name = if what.is_empty() { "tick" } else { "changed" };
         let what = if what.is_empty() { vec!["time"] } else { what };
-        let told = Told { id: state.id(), name, what };
+        let told = Told {
+            id: state.id(),
+            name,
+            what,
+        };
         // Without viewers there is nobody to tell.
         let _ = state.sender.send(told);
     }
@@ -188,7 +216,10 @@ impl State {
         if self.places.values().sum::<usize>() >= VIEWERS_MAX {
             return Err(Full::Hub);
         }
-        let known = self.places.get_key_value(who).map(|(who, _)| Arc::clone(who));
+        let known = self
+            .places
+            .get_key_value(who)
+            .map(|(who, _)| Arc::clone(who));
         let who = known.unwrap_or_else(|| who.into());
         let count = self.places.entry(Arc::clone(&who)).or_default();
         if *count >= VIEWERS_OF_ONE_MAX {
@@ -200,6 +231,10 @@ impl State {
 
     /// Look once, whatever it was.
     fn told(&self) -> Told {
-        Told { id: self.id(), name: "changed", what: vec!["all"] }
+        Told {
+            id: self.id(),
+            name: "changed",
+            what: vec!["all"],
+        }
     }
 }

@@ -21,7 +21,10 @@ impl Look {
         let workers = backstop.store().workers(LIVE_WITHIN, now).await?;
         Ok(Self {
             queues: backstop.store().queues(now).await?,
-            workers: workers.into_iter().map(|worker| (worker.name.to_string(), worker.running)).collect(),
+            workers: workers
+                .into_iter()
+                .map(|worker| (worker.name.to_string(), worker.running))
+                .collect(),
             guards: backstop.breakers().list().await?,
             streams: backstop.store().streams().await?,
         })
@@ -35,6 +38,10 @@ impl Look {
             ("breakers", self.guards != before.guards),
             ("streams", self.streams != before.streams),
         ];
-        parts.into_iter().filter(|(_, is_changed)| *is_changed).map(|(part, _)| part).collect()
+        parts
+            .into_iter()
+            .filter(|(_, is_changed)| *is_changed)
+            .map(|(part, _)| part)
+            .collect()
     }
 }

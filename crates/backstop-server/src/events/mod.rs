@@ -35,7 +35,9 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// The route, with a hub of its own.
 pub fn routes() -> Router<App> {
-    Router::new().route("/v1/events", get(events)).layer(Extension(Hub::default()))
+    Router::new()
+        .route("/v1/events", get(events))
+        .layer(Extension(Hub::default()))
 }
 
 /// Tell when something changed, as server-sent events, so that it is looked at again. An event names what changed; `Last-Event-ID` says
@@ -69,22 +71,38 @@ pub(crate) async fn events(
         .keep_alive(KeepAlive::new().interval(KEEP_ALIVE).text("still here"))
         .into_response();
     // A proxy that collects what comes before it hands it on would hold events back.
-    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer.headers_mut().insert(
+        HeaderName::from_static("x-accel-buffering"),
+        HeaderValue::from_static("no"),
+    );
+    answer
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }
 
 fn too_many(full: Full) -> Problem {
     let why = match full {
-        Full::Hub => format!("{VIEWERS_MAX} viewers are connected, and more are not taken; try again later"),
+        Full::Hub => {
+            format!("{VIEWERS_MAX} viewers are connected, and more are not taken; try again later")
+        }
         Full::Caller => format!(
             "{VIEWERS_OF_ONE_MAX} viewers of yours are connected, and more of one caller are not taken; close some, or use tokens of several names"
         ),
     };
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-viewers", "Too many viewers", why)
-        .retry_after(LATER_SECS)
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too-many-viewers",
+        "Too many viewers",
+        why,
+    )
+    .retry_after(LATER_SECS)
 }
 
 fn event(told: &Told) -> Event {
-    Event::default().id(&told.id).event(told.name).retry(RETRY).data(told.what.join(","))
+    Event::default()
+        .id(&told.id)
+        .event(told.name)
+        .retry(RETRY)
+        .data(told.what.join(","))
 }

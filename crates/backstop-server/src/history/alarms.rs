@@ -23,17 +23,27 @@ impl Alarms {
     /// What the history of a store says of these streams: two questions, however many there are.
     pub async fn read(backstop: &Backstop, streams: &[StreamStatus]) -> Answer<Self> {
         let followed = kept::roster(backstop).await?.streams;
-        let streams: Vec<&StreamStatus> =
-            streams.iter().filter(|status| followed.contains(&status.name)).collect();
+        let streams: Vec<&StreamStatus> = streams
+            .iter()
+            .filter(|status| followed.contains(&status.name))
+            .collect();
         let now = backstop.now();
-        let subjects = streams.iter().map(|status| Subject::Stream(status.name.clone())).collect();
+        let subjects = streams
+            .iter()
+            .map(|status| Subject::Stream(status.name.clone()))
+            .collect();
         let rows = kept::read_all(backstop, Grain::Minute, subjects, now.before(BACK), now).await?;
         let mut ringing = BTreeMap::new();
         for (status, rows) in streams.into_iter().zip(rows) {
             // A row without overflows would make all there ever were some of now.
             let whole = rows.iter().filter(|(_, row)| row.len() >= STREAM_NUMBERS);
-            let minutes: Vec<Counts> = whole.map(|(_, row)| StreamFigures::of(row).counts()).collect();
-            ringing.insert(status.name.clone(), lately(&minutes, &StreamFigures::new(status).counts()));
+            let minutes: Vec<Counts> = whole
+                .map(|(_, row)| StreamFigures::of(row).counts())
+                .collect();
+            ringing.insert(
+                status.name.clone(),
+                lately(&minutes, &StreamFigures::new(status).counts()),
+            );
         }
         Ok(Self(ringing))
     }

@@ -110,8 +110,10 @@ impl From<Block> for Vec<Vec<i64>> {
         let mut lines = Self::with_capacity(block.0.len());
         for (slot, row) in block.0 {
             let known = |at: usize| before.get(at).copied().unwrap_or_default();
-            let changes =
-                row.iter().enumerate().map(|(at, number)| number.wrapping_sub(known(at)).cast_signed());
+            let changes = row
+                .iter()
+                .enumerate()
+                .map(|(at, number)| number.wrapping_sub(known(at)).cast_signed());
             lines.push([slot].into_iter().chain(changes).collect());
             before = row;
         }
@@ -124,7 +126,9 @@ impl From<Vec<Vec<i64>>> for Block {
         let mut before: Row = Vec::new();
         let mut rows = BTreeMap::new();
         for line in lines {
-            let Some((slot, changes)) = line.split_first() else { continue };
+            let Some((slot, changes)) = line.split_first() else {
+                continue;
+            };
             let known = |at: usize| before.get(at).copied().unwrap_or_default();
             let row: Row = changes
                 .iter()
@@ -143,7 +147,11 @@ impl From<Vec<Vec<i64>>> for Block {
 pub(super) fn rolled<'a>(rows: impl IntoIterator<Item = &'a Row>, counts: usize) -> Option<Row> {
     rows.into_iter().cloned().reduce(|before, row| {
         let merged = row.iter().enumerate().map(|(at, number)| {
-            if at < counts { *number } else { before.get(at).copied().unwrap_or_default().max(*number) }
+            if at < counts {
+                *number
+            } else {
+                before.get(at).copied().unwrap_or_default().max(*number)
+            }
         });
         merged.collect()
     })
@@ -164,7 +172,11 @@ mod tests {
     #[test]
     fn rows_come_back_as_they_were_also_the_largest_ones() {
         let mut block = Block::default();
-        for (slot, row) in [(0, vec![u64::MAX, 0, 5]), (1, vec![0, u64::MAX, 5]), (59, vec![1, 2, 3])] {
+        for (slot, row) in [
+            (0, vec![u64::MAX, 0, 5]),
+            (1, vec![0, u64::MAX, 5]),
+            (59, vec![1, 2, 3]),
+        ] {
             block.enter(slot, row);
         }
         let text = serde_json::to_vec(&block).unwrap();
@@ -182,7 +194,10 @@ mod tests {
                 block.enter(slot, vec![number; 10]);
             }
             let bytes = serde_json::to_vec(&block).unwrap().len();
-            assert!(bytes < backstop_core::limits::CELL_BYTES_MAX, "{grain:?}: {bytes}");
+            assert!(
+                bytes < backstop_core::limits::CELL_BYTES_MAX,
+                "{grain:?}: {bytes}"
+            );
         }
     }
 
@@ -200,6 +215,9 @@ mod tests {
         let (block, slot) = (Grain::Minute.block_of(at), Grain::Minute.slot_of(at));
         assert_eq!((slot, Grain::Minute.time_of(block, slot)), (47, at));
         let ten = Grain::TenMinutes.floor(at);
-        assert_eq!((ten, Grain::TenMinutes.slot_of(ten)), (time("2026-11-17T08:40:00Z"), 52));
+        assert_eq!(
+            (ten, Grain::TenMinutes.slot_of(ten)),
+            (time("2026-11-17T08:40:00Z"), 52)
+        );
     }
 }

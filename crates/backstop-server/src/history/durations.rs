@@ -35,7 +35,11 @@ impl Durations {
         let now = backstop.now();
         let (grain, step) = grained(window);
         let from = now.before(window.length()).before(step);
-        Ok(Self::of(&backstop.spreads().of(of, grain, from, now).await?, window, now))
+        Ok(Self::of(
+            &backstop.spreads().of(of, grain, from, now).await?,
+            window,
+            now,
+        ))
     }
 
     /// Of spreads by the beginnings of their minutes or half hours, the oldest first.
@@ -53,9 +57,15 @@ impl Durations {
             for (_, spread) in &rows[start..stop.max(start)] {
                 sum.merge(spread);
             }
-            for (series, histogram) in [(&mut durations.run, &sum.run), (&mut durations.wait, &sum.wait)] {
+            for (series, histogram) in [
+                (&mut durations.run, &sum.run),
+                (&mut durations.wait, &sum.wait),
+            ] {
                 for (line, percent) in series.iter_mut().zip(PERCENTS) {
-                    line.points.push(Point { at: until, value: seconds(histogram, percent) });
+                    line.points.push(Point {
+                        at: until,
+                        value: seconds(histogram, percent),
+                    });
                 }
             }
         }
@@ -98,7 +108,14 @@ mod tests {
     }
 
     fn tail(series: &Series) -> Vec<bool> {
-        series.points.iter().rev().take(3).rev().map(|point| point.value.is_some()).collect()
+        series
+            .points
+            .iter()
+            .rev()
+            .take(3)
+            .rev()
+            .map(|point| point.value.is_some())
+            .collect()
     }
 
     #[test]
@@ -112,19 +129,32 @@ mod tests {
 
     #[test]
     fn windows_have_their_number_of_points() {
-        for (window, points) in
-            [(Window::FiveMinutes, 5), (Window::Hour, 60), (Window::Day, 288), (Window::Week, 336)]
-        {
-            assert_eq!(Durations::of(&[], window, at(7)).wait[1].points.len(), points);
+        for (window, points) in [
+            (Window::FiveMinutes, 5),
+            (Window::Hour, 60),
+            (Window::Day, 288),
+            (Window::Week, 336),
+        ] {
+            assert_eq!(
+                Durations::of(&[], window, at(7)).wait[1].points.len(),
+                points
+            );
         }
     }
 
     #[test]
     fn five_minutes_of_a_day_are_one_point() {
-        let rows: Vec<(Time, Spread)> =
-            (0..5).map(|minute| (at(minute), ran(if minute == 4 { 90 } else { 1 }))).collect();
+        let rows: Vec<(Time, Spread)> = (0..5)
+            .map(|minute| (at(minute), ran(if minute == 4 { 90 } else { 1 })))
+            .collect();
         let durations = Durations::of(&rows, Window::Day, at(5));
-        let (median, worst) = (durations.run[0].last().unwrap(), durations.run[2].last().unwrap());
-        assert!((0.7..1.1).contains(&median) && (60.0..110.0).contains(&worst), "{median} {worst}");
+        let (median, worst) = (
+            durations.run[0].last().unwrap(),
+            durations.run[2].last().unwrap(),
+        );
+        assert!(
+            (0.7..1.1).contains(&median) && (60.0..110.0).contains(&worst),
+            "{median} {worst}"
+        );
     }
 }

@@ -71,13 +71,17 @@ pub(super) const STREAM_NUMBERS: usize = 8;
 impl QueueFigures {
     /// Several queues together as they stand at `now`.
     pub fn of_all(queues: &[QueueStatus], now: Time) -> Self {
-        queues.iter().fold(Self::default(), |all, queue| all.plus(Self::new(queue, now)))
+        queues.iter().fold(Self::default(), |all, queue| {
+            all.plus(Self::new(queue, now))
+        })
     }
 
     /// A queue as it stands at `now`.
     pub fn new(status: &QueueStatus, now: Time) -> Self {
         let in_state = |state| status.counts.of(state);
-        let oldest = status.next_ready.map_or(0, |since| now.since(since).as_millis());
+        let oldest = status
+            .next_ready
+            .map_or(0, |since| now.since(since).as_millis());
         Self {
             enqueued: status.totals.enqueued,
             done: status.totals.done,
@@ -88,7 +92,11 @@ impl QueueFigures {
             running: in_state(State::Running),
             retrying: in_state(State::Retrying),
             letters: in_state(State::Dead),
-            oldest_ready_ms: if in_state(State::Ready) > 0 { oldest.unsigned_abs() } else { 0 },
+            oldest_ready_ms: if in_state(State::Ready) > 0 {
+                oldest.unsigned_abs()
+            } else {
+                0
+            },
         }
     }
 

@@ -45,28 +45,47 @@ pub(super) async fn read_all(
     from: Time,
     until: Time,
 ) -> Answer<Vec<Vec<(Time, Row)>>> {
-    let numbers: Vec<i64> = (grain.block_of(from)..=grain.block_of(until)).take(CELLS_MAX).collect();
-    let named = |subject| numbers.iter().map(move |block| cell_name(grain, *block, subject));
+    let numbers: Vec<i64> = (grain.block_of(from)..=grain.block_of(until))
+        .take(CELLS_MAX)
+        .collect();
+    let named = |subject| {
+        numbers
+            .iter()
+            .map(move |block| cell_name(grain, *block, subject))
+    };
     let names: Vec<String> = subjects.iter().flat_map(named).collect();
     let found = blocks(backstop, &names).await?;
     let of_subject = |known: &[Block]| {
         let timed = numbers.iter().zip(known).flat_map(|(block, known)| {
-            known.rows().map(|(slot, row)| (grain.time_of(*block, slot), row.clone()))
+            known
+                .rows()
+                .map(|(slot, row)| (grain.time_of(*block, slot), row.clone()))
         });
-        timed.filter(|(at, _)| (from..=until).contains(at)).collect()
+        timed
+            .filter(|(at, _)| (from..=until).contains(at))
+            .collect()
     };
     Ok(found.chunks(numbers.len().max(1)).map(of_subject).collect())
 }
 
 /// The names that are followed.
 pub(super) async fn roster(backstop: &Backstop) -> Answer<Roster> {
-    let cell = backstop.store().cells(vec![ROSTER.to_owned()]).await?.pop().flatten();
+    let cell = backstop
+        .store()
+        .cells(vec![ROSTER.to_owned()])
+        .await?
+        .pop()
+        .flatten();
     Ok(cell.as_ref().map(said).unwrap_or_default())
 }
 
 /// The blocks of these names, in their order.
 pub(super) async fn blocks(backstop: &Backstop, names: &[String]) -> Answer<Vec<Block>> {
-    Ok(cells(backstop, names).await?.iter().map(|cell| cell.as_ref().map(said).unwrap_or_default()).collect())
+    Ok(cells(backstop, names)
+        .await?
+        .iter()
+        .map(|cell| cell.as_ref().map(said).unwrap_or_default())
+        .collect())
 }
 
 /// Enters rows where there are none. Of several who write the same row, the first one's counts.
@@ -79,7 +98,9 @@ pub(super) async fn enter(backstop: &Backstop, entries: &Entries) -> Answer<()> 
         for (name, cell) in &standing {
             let mut block: Block = cell.as_ref().map(said).unwrap_or_default();
             let rows = entries.get(name).into_iter().flatten();
-            let entered = rows.filter(|(slot, row)| block.enter(*slot, row.clone())).count();
+            let entered = rows
+                .filter(|(slot, row)| block.enter(*slot, row.clone()))
+                .count();
             if entered > 0 {
                 swaps.push(swap(name, cell.as_ref(), &block)?);
             }
@@ -89,12 +110,23 @@ pub(super) async fn enter(backstop: &Backstop, entries: &Entries) -> Answer<()> 
         }
         standing = conflicts(backstop, swaps).await?;
     }
-    Err(StoreError::unavailable("writing history", format!("others changed it {TRIES_MAX} times in a row")))
+    Err(StoreError::unavailable(
+        "writing history",
+        format!("others changed it {TRIES_MAX} times in a row"),
+    ))
 }
 
 /// Changes the roster; answers what stands.
-pub(super) async fn change_roster(backstop: &Backstop, change: impl Fn(&mut Roster)) -> Answer<Roster> {
-    let mut standing = backstop.store().cells(vec![ROSTER.to_owned()]).await?.pop().flatten();
+pub(super) async fn change_roster(
+    backstop: &Backstop,
+    change: impl Fn(&mut Roster),
+) -> Answer<Roster> {
+    let mut standing = backstop
+        .store()
+        .cells(vec![ROSTER.to_owned()])
+        .await?
+        .pop()
+        .flatten();
     for _ in 0..TRIES_MAX {
         let before: Roster = standing.as_ref().map(said).unwrap_or_default();
         let mut roster = before.clone();
@@ -108,7 +140,10 @@ pub(super) async fn change_roster(backstop: &Backstop, change: impl Fn(&mut Rost
             Some((_, now)) => standing = now,
         }
     }
-    Err(StoreError::unavailable("writing history", format!("others changed it {TRIES_MAX} times in a row")))
+    Err(StoreError::unavailable(
+        "writing history",
+        format!("others changed it {TRIES_MAX} times in a row"),
+    ))
 }
 
 /// Removes blocks that are older than they are kept; answers how many.
@@ -116,7 +151,11 @@ pub(super) async fn tidy(backstop: &Backstop, grain: Grain, now: Time) -> Answer
     let oldest = grain.block_of(now.before(grain.kept()));
     // By name is by age: the oldest come first.
     let first_kept = format!("{}{oldest:010}/", grain.prefix());
-    let query = CellQuery { prefix: grain.prefix().to_owned(), after: None, limit: REMOVED_MAX };
+    let query = CellQuery {
+        prefix: grain.prefix().to_owned(),
+        after: None,
+        limit: REMOVED_MAX,
+    };
     let mut old = backstop.store().list_cells(query).await?;
     old.retain(|cell| cell.name < first_kept);
     let removal = |cell: &Cell| Swap {
@@ -126,7 +165,10 @@ pub(super) async fn tidy(backstop: &Backstop, grain: Grain, now: Time) -> Answer
         value: None,
     };
     if !old.is_empty() {
-        backstop.store().swap(old.iter().map(removal).collect()).await?;
+        backstop
+            .store()
+            .swap(old.iter().map(removal).collect())
+            .await?;
     }
     Ok(old.len())
 }
@@ -154,9 +196,15 @@ async fn conflicts(backstop: &Backstop, swaps: Vec<Swap>) -> Answer<Vec<(String,
 }
 
 fn swap(name: &str, standing: Option<&Cell>, value: &impl Serialize) -> Answer<Swap> {
-    let value = serde_json::to_vec(value).map_err(|error| StoreError::misuse("writing history", error))?;
+    let value =
+        serde_json::to_vec(value).map_err(|error| StoreError::misuse("writing history", error))?;
     let seen = standing.map(|cell| cell.version);
-    Ok(Swap { name: name.to_owned(), seen, version: version(), value: Some(value) })
+    Ok(Swap {
+        name: name.to_owned(),
+        seen,
+        version: version(),
+        value: Some(value),
+    })
 }
 
 fn version() -> i64 {

@@ -52,7 +52,12 @@ pub(super) struct Look {
 
 impl Look {
     /// What these say at `at`, by the names of `roster`. There are others only if there are.
-    pub(super) fn new(at: Time, queues: &[QueueStatus], streams: &[StreamStatus], roster: &Roster) -> Self {
+    pub(super) fn new(
+        at: Time,
+        queues: &[QueueStatus],
+        streams: &[StreamStatus],
+        roster: &Roster,
+    ) -> Self {
         let mut rows = BTreeMap::new();
         let (mut total, mut others) = (QueueFigures::default(), None::<QueueFigures>);
         for status in queues {
@@ -66,10 +71,15 @@ impl Look {
         }
         rows.insert(Subject::Total, total.row());
         rows.extend(others.map(|others| (Subject::Others, others.row())));
-        let followed = streams.iter().filter(|status| roster.streams.contains(&status.name));
-        rows.extend(
-            followed.map(|status| (Subject::Stream(status.name.clone()), StreamFigures::new(status).row())),
-        );
+        let followed = streams
+            .iter()
+            .filter(|status| roster.streams.contains(&status.name));
+        rows.extend(followed.map(|status| {
+            (
+                Subject::Stream(status.name.clone()),
+                StreamFigures::new(status).row(),
+            )
+        }));
         Self { at, rows }
     }
 }

@@ -57,7 +57,12 @@ pub struct History(Arc<Mutex<VecDeque<Look>>>);
 
 impl History {
     /// A queue, or all of them, over a window. The shortest comes from what this process saw, all others from the store.
-    pub async fn queue(&self, backstop: &Backstop, of: &Subject, window: Window) -> Answer<QueueSeries> {
+    pub async fn queue(
+        &self,
+        backstop: &Backstop,
+        of: &Subject,
+        window: Window,
+    ) -> Answer<QueueSeries> {
         let (rows, now) = (self.rows(backstop, of, window).await?, backstop.now());
         Ok(QueueSeries::of(&rows, window, now))
     }
@@ -76,12 +81,20 @@ impl History {
 
     /// The last five minutes of a queue as this process saw them: for lists, where a look into the store for each would be dear.
     pub fn recent_queue(&self, name: &QueueName, now: Time) -> QueueSeries {
-        QueueSeries::of(&self.seen(&Subject::Queue(name.clone())), Window::FiveMinutes, now)
+        QueueSeries::of(
+            &self.seen(&Subject::Queue(name.clone())),
+            Window::FiveMinutes,
+            now,
+        )
     }
 
     /// The last five minutes of a stream as this process saw them.
     pub fn recent_stream(&self, name: &StreamName, now: Time) -> StreamSeries {
-        StreamSeries::of(&self.seen(&Subject::Stream(name.clone())), Window::FiveMinutes, now)
+        StreamSeries::of(
+            &self.seen(&Subject::Stream(name.clone())),
+            Window::FiveMinutes,
+            now,
+        )
     }
 
     async fn rows<F: figures::Figures>(
@@ -90,17 +103,25 @@ impl History {
         of: &Subject,
         window: Window,
     ) -> Answer<Vec<(Time, F)>> {
-        let Some(grain) = window.grain() else { return Ok(self.seen(of)) };
+        let Some(grain) = window.grain() else {
+            return Ok(self.seen(of));
+        };
         let now = backstop.now();
         // A step more than the window: a rate needs to know where its first step began.
         let from = now.before(window.length()).before(window.step().times(2));
         let rows = kept::read(backstop, grain, of, from, now).await?;
-        Ok(rows.into_iter().map(|(at, row)| (at, F::of(&row))).collect())
+        Ok(rows
+            .into_iter()
+            .map(|(at, row)| (at, F::of(&row)))
+            .collect())
     }
 
     fn seen<F: figures::Figures>(&self, of: &Subject) -> Vec<(Time, F)> {
         let looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        looks.iter().filter_map(|look| Some((look.at, F::of(look.rows.get(of)?)))).collect()
+        looks
+            .iter()
+            .filter_map(|look| Some((look.at, F::of(look.rows.get(of)?))))
+            .collect()
     }
 
     fn note(&self, look: Look) {

@@ -45,7 +45,14 @@ pub struct Recorder {
 impl Recorder {
     /// On a store; what it sees is also shown to `history`.
     pub const fn new(backstop: Backstop, history: History) -> Self {
-        Self { backstop, history, roster: None, written: None, rolled: None, tidied: None }
+        Self {
+            backstop,
+            history,
+            roster: None,
+            written: None,
+            rolled: None,
+            tidied: None,
+        }
     }
 
     /// Looks once. In the first moments of a minute that is not written yet, writes it.
@@ -56,7 +63,10 @@ impl Recorder {
         let is_due = self.written != Some(minute) && now.since(minute) < LATE_MAX;
         let roster = match self.roster.take() {
             Some(roster) if !is_due => roster,
-            _ => kept::change_roster(&self.backstop, |roster| roster.admit(&queues, &streams)).await?,
+            _ => {
+                kept::change_roster(&self.backstop, |roster| roster.admit(&queues, &streams))
+                    .await?
+            }
         };
         let look = Look::new(now, &queues, &streams, &roster);
         self.roster = Some(roster);
@@ -73,9 +83,15 @@ impl Recorder {
     }
 
     async fn write(&self, look: &Look, minute: Time) -> Answer<()> {
-        let (block, slot) = (Grain::Minute.block_of(minute), Grain::Minute.slot_of(minute));
+        let (block, slot) = (
+            Grain::Minute.block_of(minute),
+            Grain::Minute.slot_of(minute),
+        );
         let entry = |(subject, row): (&Subject, &Vec<u64>)| {
-            (kept::cell_name(Grain::Minute, block, subject), vec![(slot, row.clone())])
+            (
+                kept::cell_name(Grain::Minute, block, subject),
+                vec![(slot, row.clone())],
+            )
         };
         kept::enter(&self.backstop, &look.rows.iter().map(entry).collect()).await
     }
@@ -95,21 +111,37 @@ impl Recorder {
         Ok(())
     }
 
-    async fn roll_up_one(&self, subject: &Subject, newest: Time, entries: &mut Entries) -> Answer<()> {
+    async fn roll_up_one(
+        &self,
+        subject: &Subject,
+        newest: Time,
+        entries: &mut Entries,
+    ) -> Answer<()> {
         let step = Grain::TenMinutes.step();
         let from = newest.before(ROLLED_BACK);
         let rows = kept::read(&self.backstop, Grain::Minute, subject, from, newest).await?;
-        let days = [Grain::TenMinutes.block_of(from), Grain::TenMinutes.block_of(newest)];
+        let days = [
+            Grain::TenMinutes.block_of(from),
+            Grain::TenMinutes.block_of(newest),
+        ];
         let names = days.map(|day| kept::cell_name(Grain::TenMinutes, day, subject));
         let known = kept::blocks(&self.backstop, &names).await?;
         let mut until = from.after(step);
         while until <= newest {
-            let (day, slot) = (Grain::TenMinutes.block_of(until), Grain::TenMinutes.slot_of(until));
+            let (day, slot) = (
+                Grain::TenMinutes.block_of(until),
+                Grain::TenMinutes.slot_of(until),
+            );
             let place = usize::from(day == days[1]);
-            let within = rows.iter().filter(|(at, _)| *at > until.before(step) && *at <= until);
+            let within = rows
+                .iter()
+                .filter(|(at, _)| *at > until.before(step) && *at <= until);
             let row = rolled(within.map(|(_, row)| row), subject.counts());
             if let Some(row) = row.filter(|_| !known[place].has(slot)) {
-                entries.entry(names[place].clone()).or_default().push((slot, row));
+                entries
+                    .entry(names[place].clone())
+                    .or_default()
+                    .push((slot, row));
             }
             until = until.after(step);
         }

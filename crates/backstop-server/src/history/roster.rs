@@ -23,9 +23,12 @@ pub(super) struct Roster {
 impl Roster {
     /// Who is gone makes room; who is new gets it, the busiest first.
     pub(super) fn admit(&mut self, queues: &[QueueStatus], streams: &[StreamStatus]) {
-        let busy = queues.iter().map(|status| (status.totals.enqueued, &status.name));
+        let busy = queues
+            .iter()
+            .map(|status| (status.totals.enqueued, &status.name));
         admit(&mut self.queues, busy.collect(), QUEUES_MAX);
-        let handled = |status: &StreamStatus| status.counts[Count::Handled] + status.counts[Count::Added];
+        let handled =
+            |status: &StreamStatus| status.counts[Count::Handled] + status.counts[Count::Added];
         let busy = streams.iter().map(|status| (handled(status), &status.name));
         admit(&mut self.streams, busy.collect(), STREAMS_MAX);
     }
@@ -49,7 +52,11 @@ mod tests {
     #[test]
     fn whoever_is_followed_stays_and_the_busiest_get_what_room_is_left() {
         let mut followed: BTreeSet<&str> = BTreeSet::from(["idle", "gone"]);
-        admit(&mut followed, vec![(0, &"idle"), (5, &"b"), (9, &"c"), (9, &"a")], 3);
+        admit(
+            &mut followed,
+            vec![(0, &"idle"), (5, &"b"), (9, &"c"), (9, &"a")],
+            3,
+        );
         assert_eq!(followed, BTreeSet::from(["idle", "a", "c"]));
     }
 }

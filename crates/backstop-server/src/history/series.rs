@@ -100,7 +100,10 @@ impl FromStr for Window {
     type Err = NotAWindow;
 
     fn from_str(text: &str) -> Result<Self, NotAWindow> {
-        Self::ALL.into_iter().find(|window| window.as_str() == text).ok_or(NotAWindow)
+        Self::ALL
+            .into_iter()
+            .find(|window| window.as_str() == text)
+            .ok_or(NotAWindow)
     }
 }
 
@@ -128,12 +131,18 @@ impl Series {
 
     /// The highest value there is.
     pub fn most(&self) -> Option<f64> {
-        self.points.iter().filter_map(|point| point.value).reduce(f64::max)
+        self.points
+            .iter()
+            .filter_map(|point| point.value)
+            .reduce(f64::max)
     }
 
     /// How many of its steps are known.
     pub fn known(&self) -> usize {
-        self.points.iter().filter(|point| point.value.is_some()).count()
+        self.points
+            .iter()
+            .filter(|point| point.value.is_some())
+            .count()
     }
 
     /// Whether there is nothing but gaps.
@@ -189,7 +198,10 @@ impl QueueSeries {
 impl QueueSeries {
     /// Ending with what was seen at `now`: a chart of what is there ends where the numbers beside it stand.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a depth in a chart is for people")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a depth in a chart is for people"
+    )]
     pub fn ending_with(mut self, seen: QueueFigures, now: Time) -> Self {
         let ends = [
             (&mut self.scheduled, seen.scheduled as f64),
@@ -202,7 +214,10 @@ impl QueueSeries {
         for (series, value) in ends {
             // One moment makes no line where nothing was recorded.
             if !series.is_empty() {
-                series.points.push(Point { at: now, value: Some(value) });
+                series.points.push(Point {
+                    at: now,
+                    value: Some(value),
+                });
             }
         }
         self
@@ -259,7 +274,9 @@ impl Series {
 fn rate<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> Series {
     let reach = window.step().times(2);
     let value = |from: Time, until: Time| {
-        let end = rows.partition_point(|(at, _)| *at <= until).checked_sub(1)?;
+        let end = rows
+            .partition_point(|(at, _)| *at <= until)
+            .checked_sub(1)?;
         let start = rows.partition_point(|(at, _)| *at <= from).checked_sub(1)?;
         let ((began, first), (ended, last)) = (&rows[start], &rows[end]);
         let took = ended.since(*began);
@@ -269,20 +286,36 @@ fn rate<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> 
         let added = of(last).checked_sub(of(first))?;
         Some(added as f64 / took.as_secs_f64())
     };
-    let points = window.steps(now).map(|(from, until)| Point { at: until, value: value(from, until) });
-    Series { points: points.collect() }
+    let points = window.steps(now).map(|(from, until)| Point {
+        at: until,
+        value: value(from, until),
+    });
+    Series {
+        points: points.collect(),
+    }
 }
 
 /// The most there was in each step.
-#[expect(clippy::cast_precision_loss, reason = "a depth in a chart is for people")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a depth in a chart is for people"
+)]
 fn level<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> Series {
     let value = |from: Time, until: Time| {
         let start = rows.partition_point(|(at, _)| *at <= from);
         let end = rows.partition_point(|(at, _)| *at <= until);
-        rows[start..end].iter().map(|(_, figures)| of(figures) as f64).reduce(f64::max)
+        rows[start..end]
+            .iter()
+            .map(|(_, figures)| of(figures) as f64)
+            .reduce(f64::max)
     };
-    let points = window.steps(now).map(|(from, until)| Point { at: until, value: value(from, until) });
-    Series { points: points.collect() }
+    let points = window.steps(now).map(|(from, until)| Point {
+        at: until,
+        value: value(from, until),
+    });
+    Series {
+        points: points.collect(),
+    }
 }
 
 #[cfg(test)]
@@ -294,27 +327,58 @@ mod tests {
     }
 
     fn seen(totals: &[(i64, u64)]) -> Vec<(Time, QueueFigures)> {
-        let figures = |n| QueueFigures { done: n, ready: n, ..QueueFigures::default() };
-        totals.iter().map(|(minute, n)| (at(*minute), figures(*n))).collect()
+        let figures = |n| QueueFigures {
+            done: n,
+            ready: n,
+            ..QueueFigures::default()
+        };
+        totals
+            .iter()
+            .map(|(minute, n)| (at(*minute), figures(*n)))
+            .collect()
     }
 
     fn tail(series: &Series, n: usize) -> Vec<Option<f64>> {
-        series.points.iter().rev().take(n).rev().map(|point| point.value).collect()
+        series
+            .points
+            .iter()
+            .rev()
+            .take(n)
+            .rev()
+            .map(|point| point.value)
+            .collect()
     }
 
     #[test]
     fn a_rate_is_what_a_total_grew_by() {
-        let series = QueueSeries::of(&seen(&[(57, 0), (58, 60), (59, 60), (60, 180)]), Window::Hour, at(60));
+        let series = QueueSeries::of(
+            &seen(&[(57, 0), (58, 60), (59, 60), (60, 180)]),
+            Window::Hour,
+            at(60),
+        );
         assert_eq!(series.done.points.len(), 60);
-        assert_eq!(tail(&series.done, 4), [None, Some(1.0), Some(0.0), Some(2.0)]);
-        assert_eq!(tail(&series.ready, 4), [Some(0.0), Some(60.0), Some(60.0), Some(180.0)]);
+        assert_eq!(
+            tail(&series.done, 4),
+            [None, Some(1.0), Some(0.0), Some(2.0)]
+        );
+        assert_eq!(
+            tail(&series.ready, 4),
+            [Some(0.0), Some(60.0), Some(60.0), Some(180.0)]
+        );
     }
 
     #[test]
     fn where_nobody_looked_there_is_a_gap_and_what_happened_in_it_is_not_heaped_on_what_follows() {
-        let series = QueueSeries::of(&seen(&[(50, 0), (58, 6_000), (59, 6_060)]), Window::Hour, at(60));
+        let series = QueueSeries::of(
+            &seen(&[(50, 0), (58, 6_000), (59, 6_060)]),
+            Window::Hour,
+            at(60),
+        );
         assert_eq!(tail(&series.done, 4), [None, None, Some(1.0), None]);
-        assert_eq!(tail(&series.ready, 4), [None, Some(6_000.0), Some(6_060.0), None]);
+        assert_eq!(
+            tail(&series.ready, 4),
+            [None, Some(6_000.0), Some(6_060.0), None]
+        );
     }
 
     #[test]
@@ -331,9 +395,12 @@ mod tests {
 
     #[test]
     fn windows_have_their_number_of_points_and_nothing_is_known_of_an_empty_store() {
-        for (window, points) in
-            [(Window::FiveMinutes, 60), (Window::Hour, 60), (Window::Day, 288), (Window::Week, 336)]
-        {
+        for (window, points) in [
+            (Window::FiveMinutes, 60),
+            (Window::Hour, 60),
+            (Window::Day, 288),
+            (Window::Week, 336),
+        ] {
             let series = QueueSeries::of(&[], window, at(0));
             assert_eq!(series.done.points.len(), points);
             assert!(series.done.is_empty() && series.oldest_ready.is_empty());

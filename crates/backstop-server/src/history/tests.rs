@@ -15,20 +15,46 @@ async fn push(test: &Test, queue: &str, jobs: usize) {
 
 async fn work(test: &Test, queue: &str) {
     let done = |_: Run| async { Ok::<(), Fail>(()) };
-    test.backstop.worker().handle_raw(queue, done).drain().await.unwrap();
+    test.backstop
+        .worker()
+        .handle_raw(queue, done)
+        .drain()
+        .await
+        .unwrap();
 }
 
 async fn cells(test: &Test) -> Vec<String> {
-    let query = CellQuery { prefix: "history/".to_owned(), after: None, limit: 1_000 };
-    test.backstop.store().list_cells(query).await.unwrap().into_iter().map(|cell| cell.name).collect()
+    let query = CellQuery {
+        prefix: "history/".to_owned(),
+        after: None,
+        limit: 1_000,
+    };
+    test.backstop
+        .store()
+        .list_cells(query)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|cell| cell.name)
+        .collect()
 }
 
 fn values(series: &Series, n: usize) -> Vec<Option<f64>> {
-    series.points.iter().rev().take(n).rev().map(|point| point.value).collect()
+    series
+        .points
+        .iter()
+        .rev()
+        .take(n)
+        .rev()
+        .map(|point| point.value)
+        .collect()
 }
 
 async fn total(test: &Test, window: Window) -> QueueSeries {
-    History::default().queue(&test.backstop, &Subject::Total, window).await.unwrap()
+    History::default()
+        .queue(&test.backstop, &Subject::Total, window)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -45,10 +71,16 @@ async fn what_happened_in_a_minute_is_there_for_a_server_that_starts_later() {
     let series = total(&test, Window::Hour).await;
     assert_eq!(values(&series.enqueued, 3), [None, Some(2.0), Some(0.0)]);
     assert_eq!(values(&series.done, 3), [None, Some(0.0), Some(2.0)]);
-    assert_eq!(values(&series.ready, 3), [Some(0.0), Some(120.0), Some(0.0)]);
+    assert_eq!(
+        values(&series.ready, 3),
+        [Some(0.0), Some(120.0), Some(0.0)]
+    );
     assert_eq!(values(&series.oldest_ready, 2), [Some(60.0), Some(0.0)]);
     let mail = Subject::Queue(QueueName::new("mail").unwrap());
-    let series = History::default().queue(&test.backstop, &mail, Window::Hour).await.unwrap();
+    let series = History::default()
+        .queue(&test.backstop, &mail, Window::Hour)
+        .await
+        .unwrap();
     assert_eq!(values(&series.done, 1), [Some(2.0)]);
 }
 
@@ -66,7 +98,10 @@ async fn of_two_servers_the_first_writes_a_minute_and_nothing_counts_twice() {
         test.clock.advance(Span::minutes(1));
     }
     let series = total(&test, Window::Hour).await;
-    assert_eq!(values(&series.enqueued, 5), [Some(2.0), Some(2.0), Some(2.0), Some(2.0), None]);
+    assert_eq!(
+        values(&series.enqueued, 5),
+        [Some(2.0), Some(2.0), Some(2.0), Some(2.0), None]
+    );
 }
 
 #[tokio::test]
@@ -97,10 +132,20 @@ async fn a_look_late_in_a_minute_is_remembered_and_not_written() {
     test.clock.advance(LOOK_EVERY);
     recorder.look().await.unwrap();
     assert_eq!(cells(&test).await, Vec::<String>::new());
-    let series = history.queue(&test.backstop, &Subject::Total, Window::FiveMinutes).await.unwrap();
+    let series = history
+        .queue(&test.backstop, &Subject::Total, Window::FiveMinutes)
+        .await
+        .unwrap();
     assert_eq!(values(&series.enqueued, 2), [None, Some(2.0)]);
     let mail = QueueName::new("mail").unwrap();
-    assert_eq!(history.recent_queue(&mail, test.backstop.now()).ready.last(), None, "first seen at a minute");
+    assert_eq!(
+        history
+            .recent_queue(&mail, test.backstop.now())
+            .ready
+            .last(),
+        None,
+        "first seen at a minute"
+    );
 }
 
 #[tokio::test]
@@ -115,18 +160,39 @@ async fn a_week_is_drawn_from_ten_minutes_and_what_is_older_goes() {
     }
     let series = total(&test, Window::Week).await;
     assert!(
-        series.enqueued.points.iter().all(|point| point.value == Some(1.0 / 600.0)),
+        series
+            .enqueued
+            .points
+            .iter()
+            .all(|point| point.value == Some(1.0 / 600.0)),
         "{:?}",
         series.enqueued
     );
     let names = cells(&test).await;
     let oldest = |grain: Grain| {
-        let name = names.iter().find(|name| name.starts_with(grain.prefix())).unwrap();
-        let block: i64 = name.trim_start_matches(grain.prefix()).split('/').next().unwrap().parse().unwrap();
+        let name = names
+            .iter()
+            .find(|name| name.starts_with(grain.prefix()))
+            .unwrap();
+        let block: i64 = name
+            .trim_start_matches(grain.prefix())
+            .split('/')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
         test.backstop.now().since(grain.time_of(block, 0))
     };
-    assert!(oldest(Grain::Minute) <= Span::hours(27), "{}", oldest(Grain::Minute));
-    assert!(oldest(Grain::TenMinutes) <= Span::days(8).plus(Span::hours(1)), "{}", oldest(Grain::TenMinutes));
+    assert!(
+        oldest(Grain::Minute) <= Span::hours(27),
+        "{}",
+        oldest(Grain::Minute)
+    );
+    assert!(
+        oldest(Grain::TenMinutes) <= Span::days(8).plus(Span::hours(1)),
+        "{}",
+        oldest(Grain::TenMinutes)
+    );
     assert!(names.len() < 2 * (28 + 9) + 1, "{}", names.len());
 }
 
@@ -141,7 +207,10 @@ async fn a_server_that_starts_makes_ten_minutes_of_what_others_left() {
     }
     // It was killed before ten minutes were over; another one comes at a quarter past.
     test.clock.advance(Span::minutes(6));
-    Recorder::new(test.backstop.clone(), History::default()).look().await.unwrap();
+    Recorder::new(test.backstop.clone(), History::default())
+        .look()
+        .await
+        .unwrap();
     let rows = kept::read(
         &test.backstop,
         Grain::TenMinutes,
@@ -149,7 +218,12 @@ async fn a_server_that_starts_makes_ten_minutes_of_what_others_left() {
         test.backstop.now().before(Span::hours(1)),
         test.backstop.now(),
     );
-    let enqueued: Vec<u64> = rows.await.unwrap().into_iter().map(|(_, row)| row[0]).collect();
+    let enqueued: Vec<u64> = rows
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(_, row)| row[0])
+        .collect();
     assert_eq!(enqueued, [60, 540]);
 }
 
@@ -157,17 +231,28 @@ async fn a_server_that_starts_makes_ten_minutes_of_what_others_left() {
 async fn queues_past_the_bound_are_summed() {
     let test = testing::start();
     for number in 0..QUEUES_MAX + 3 {
-        push(&test, &format!("q{number:03}"), if number < 2 { 1 } else { 2 }).await;
+        push(
+            &test,
+            &format!("q{number:03}"),
+            if number < 2 { 1 } else { 2 },
+        )
+        .await;
     }
     let mut recorder = Recorder::new(test.backstop.clone(), History::default());
     recorder.look().await.unwrap();
     test.clock.advance(Span::minutes(1));
     recorder.look().await.unwrap();
     let history = History::default();
-    let others = history.queue(&test.backstop, &Subject::Others, Window::Hour).await.unwrap();
+    let others = history
+        .queue(&test.backstop, &Subject::Others, Window::Hour)
+        .await
+        .unwrap();
     // The two least busy ones, and the last by name of all others.
     assert_eq!(others.ready.last(), Some(4.0));
-    let all = history.queue(&test.backstop, &Subject::Total, Window::Hour).await.unwrap();
+    let all = history
+        .queue(&test.backstop, &Subject::Total, Window::Hour)
+        .await
+        .unwrap();
     assert_eq!(all.ready.last(), Some(132.0));
 }
 
@@ -178,7 +263,15 @@ async fn a_part_that_cannot_be_read_is_written_anew() {
     recorder.look().await.unwrap();
     let hour = Grain::Minute.block_of(test.backstop.now());
     let name = kept::cell_name(Grain::Minute, hour, &Subject::Total);
-    let standing = test.backstop.store().cells(vec![name.clone()]).await.unwrap().pop().flatten().unwrap();
+    let standing = test
+        .backstop
+        .store()
+        .cells(vec![name.clone()])
+        .await
+        .unwrap()
+        .pop()
+        .flatten()
+        .unwrap();
     let broken = backstop::core::port::Swap {
         name,
         seen: Some(standing.version),
@@ -188,7 +281,10 @@ async fn a_part_that_cannot_be_read_is_written_anew() {
     test.backstop.store().swap(vec![broken]).await.unwrap();
     test.clock.advance(Span::minutes(1));
     recorder.look().await.unwrap();
-    assert_eq!(values(&total(&test, Window::Hour).await.ready, 2), [None, Some(0.0)]);
+    assert_eq!(
+        values(&total(&test, Window::Hour).await.ready, 2),
+        [None, Some(0.0)]
+    );
 }
 
 /// What rings of a stream, for whoever asks now.
@@ -240,7 +336,19 @@ async fn a_series_ends_with_what_a_page_sees_and_gaps_stay_gaps() {
     let now = test.backstop.now();
     let seen = QueueFigures::of_all(&test.backstop.store().queues(now).await.unwrap(), now);
     let series = total(&test, Window::Hour).await.ending_with(seen, now);
-    assert_eq!((series.ready.last(), series.ready.points.last().unwrap().at), (Some(5.0), now));
-    assert_eq!(values(&series.enqueued, 1), [Some(0.05)], "a rate is of a step, not of a moment");
-    assert!(QueueSeries::default().ending_with(seen, now).ready.is_empty());
+    assert_eq!(
+        (series.ready.last(), series.ready.points.last().unwrap().at),
+        (Some(5.0), now)
+    );
+    assert_eq!(
+        values(&series.enqueued, 1),
+        [Some(0.05)],
+        "a rate is of a step, not of a moment"
+    );
+    assert!(
+        QueueSeries::default()
+            .ending_with(seen, now)
+            .ready
+            .is_empty()
+    );
 }

@@ -44,7 +44,10 @@ const STEPS: [Span; 24] = [
 
 /// The shortest round length of which at most `most` make up the whole.
 pub fn round_step(whole: Span, most: i64) -> Span {
-    STEPS.into_iter().find(|step| step.times(most) >= whole).unwrap_or(Span::days(30))
+    STEPS
+        .into_iter()
+        .find(|step| step.times(most) >= whole)
+        .unwrap_or(Span::days(30))
 }
 
 #[cfg(test)]

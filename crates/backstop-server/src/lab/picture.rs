@@ -58,9 +58,18 @@ pub enum Setting {
 
 /// The chart.
 pub fn picture(scenario: &Scenario, simulated: &Simulated, setting: Setting) -> String {
-    let most = |part: fn(&Bucket) -> u64| simulated.buckets.iter().map(part).max().unwrap_or_default();
-    let calls = Panel { top: 122.0, bottom: 362.0, most: round_top(most(|bucket| bucket.calls)) };
-    let backlog = Panel { top: 416.0, bottom: 516.0, most: round_top(most(|bucket| bucket.backlog)) };
+    let most =
+        |part: fn(&Bucket) -> u64| simulated.buckets.iter().map(part).max().unwrap_or_default();
+    let calls = Panel {
+        top: 122.0,
+        bottom: 362.0,
+        most: round_top(most(|bucket| bucket.calls)),
+    };
+    let backlog = Panel {
+        top: 416.0,
+        bottom: 516.0,
+        most: round_top(most(|bucket| bucket.backlog)),
+    };
     let mut svg = String::new();
     head(&mut svg, scenario, simulated, setting);
     for panel in [calls, backlog] {
@@ -68,8 +77,20 @@ pub fn picture(scenario: &Scenario, simulated: &Simulated, setting: Setting) -> 
         grid(&mut svg, panel);
     }
     marks(&mut svg, scenario, backlog);
-    text(&mut svg, LEFT, 113.0, "label", &format!("calls of the service per {}", scenario.bucket));
-    text(&mut svg, LEFT, 407.0, "label", "backlog: jobs that have arrived and not ended");
+    text(
+        &mut svg,
+        LEFT,
+        113.0,
+        "label",
+        &format!("calls of the service per {}", scenario.bucket),
+    );
+    text(
+        &mut svg,
+        LEFT,
+        407.0,
+        "label",
+        "backlog: jobs that have arrived and not ended",
+    );
     bars(&mut svg, scenario, simulated, calls);
     line(&mut svg, scenario, simulated, backlog);
     legend(&mut svg);
@@ -79,7 +100,10 @@ pub fn picture(scenario: &Scenario, simulated: &Simulated, setting: Setting) -> 
 
 fn head(svg: &mut String, scenario: &Scenario, simulated: &Simulated, setting: Setting) {
     let (from, until) = scenario.outage;
-    let title = format!("A service out for {}, and the calls it gets", about(until.minus(from)));
+    let title = format!(
+        "A service out for {}, and the calls it gets",
+        about(until.minus(from))
+    );
     let told = format!(
         "{} of {}; {} while it was out; {} died",
         counted(simulated.calls, "call"),
@@ -88,7 +112,10 @@ fn head(svg: &mut String, scenario: &Scenario, simulated: &Simulated, setting: S
         count(simulated.dead),
     );
     let policy = String::from_utf8_lossy(&scenario.policy.to_json()).into_owned();
-    let breaker = scenario.breaker.as_ref().and_then(|breaker| serde_json::to_string(breaker).ok());
+    let breaker = scenario
+        .breaker
+        .as_ref()
+        .and_then(|breaker| serde_json::to_string(breaker).ok());
     let breaker = breaker.map_or("no breaker".to_owned(), |json| format!("breaker {json}"));
     let style = match setting {
         Setting::Alone => format!("<style>\n{STYLE}</style>\n"),
@@ -107,14 +134,20 @@ fn head(svg: &mut String, scenario: &Scenario, simulated: &Simulated, setting: S
         ),
     );
     text(svg, LEFT, 28.0, "title", &title);
-    let room = format!("{} at a time, {} each", scenario.concurrency, scenario.service_time);
+    let room = format!(
+        "{} at a time, {} each",
+        scenario.concurrency, scenario.service_time
+    );
     text(svg, LEFT, 48.0, "label", &format!("{told}; {room}"));
     text(svg, LEFT, 66.0, "label", &format!("policy {policy}"));
     text(svg, LEFT, 84.0, "label", &breaker);
 }
 
 fn outage(svg: &mut String, scenario: &Scenario, panel: Panel) {
-    let (from, until) = (x(scenario, scenario.outage.0), x(scenario, scenario.outage.1));
+    let (from, until) = (
+        x(scenario, scenario.outage.0),
+        x(scenario, scenario.outage.1),
+    );
     push(
         svg,
         format_args!(
@@ -130,7 +163,10 @@ fn outage(svg: &mut String, scenario: &Scenario, panel: Panel) {
 fn grid(svg: &mut String, panel: Panel) {
     for value in [0, panel.most / 2, panel.most] {
         let y = y(panel, value);
-        push(svg, format_args!("<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/>\n"));
+        push(
+            svg,
+            format_args!("<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/>\n"),
+        );
         push(
             svg,
             format_args!(
@@ -146,7 +182,9 @@ fn grid(svg: &mut String, panel: Panel) {
 /// Round times below the last panel.
 fn marks(svg: &mut String, scenario: &Scenario, panel: Panel) {
     let step = round_step(scenario.run_for, MARKS_MAX);
-    let marks = (0..=MARKS_MAX).map(|n| step.times(n)).take_while(|time| *time <= scenario.run_for);
+    let marks = (0..=MARKS_MAX)
+        .map(|n| step.times(n))
+        .take_while(|time| *time <= scenario.run_for);
     for time in marks {
         push(
             svg,
@@ -165,49 +203,82 @@ fn bars(svg: &mut String, scenario: &Scenario, simulated: &Simulated, panel: Pan
     let (mut good, mut failed) = (String::new(), String::new());
     for bucket in &simulated.buckets {
         let left = x(scenario, bucket.at);
-        let width = x(scenario, bucket.at.plus(scenario.bucket).min(scenario.run_for)) - left;
+        let width = x(
+            scenario,
+            bucket.at.plus(scenario.bucket).min(scenario.run_for),
+        ) - left;
         let (middle, top) = (y(panel, bucket.failed), y(panel, bucket.calls));
         let bar = |path: &mut String, from: f64, to: f64| {
             if from > to {
-                push(path, format_args!("M{left:.1} {from:.1}V{to:.1}h{width:.2}V{from:.1}z"));
+                push(
+                    path,
+                    format_args!("M{left:.1} {from:.1}V{to:.1}h{width:.2}V{from:.1}z"),
+                );
             }
         };
         bar(&mut failed, panel.bottom, middle);
         bar(&mut good, middle, top);
     }
-    push(svg, format_args!("<path class=\"good\" d=\"{good}\"/>\n<path class=\"failed\" d=\"{failed}\"/>\n"));
+    push(
+        svg,
+        format_args!(
+            "<path class=\"good\" d=\"{good}\"/>\n<path class=\"failed\" d=\"{failed}\"/>\n"
+        ),
+    );
 }
 
 fn line(svg: &mut String, scenario: &Scenario, simulated: &Simulated, panel: Panel) {
     let mut points = format!("{LEFT},{}", panel.bottom);
     for bucket in &simulated.buckets {
         let end = bucket.at.plus(scenario.bucket).min(scenario.run_for);
-        push(&mut points, format_args!(" {:.1},{:.1}", x(scenario, end), y(panel, bucket.backlog)));
+        push(
+            &mut points,
+            format_args!(" {:.1},{:.1}", x(scenario, end), y(panel, bucket.backlog)),
+        );
     }
-    push(svg, format_args!("<polyline class=\"backlog\" points=\"{points}\"/>\n"));
+    push(
+        svg,
+        format_args!("<polyline class=\"backlog\" points=\"{points}\"/>\n"),
+    );
 }
 
 fn legend(svg: &mut String) {
-    for (x, class, words) in
-        [(560.0, "good", "succeeded"), (672.0, "failed", "failed"), (752.0, "out", "service out")]
-    {
-        push(svg, format_args!("<rect class=\"{class}\" x=\"{x}\" y=\"103\" width=\"14\" height=\"11\"/>\n"));
+    for (x, class, words) in [
+        (560.0, "good", "succeeded"),
+        (672.0, "failed", "failed"),
+        (752.0, "out", "service out"),
+    ] {
+        push(
+            svg,
+            format_args!(
+                "<rect class=\"{class}\" x=\"{x}\" y=\"103\" width=\"14\" height=\"11\"/>\n"
+            ),
+        );
         text(svg, x + 20.0, 113.0, "label", words);
     }
-    push(svg, format_args!("<path class=\"backlog\" d=\"M866 109h14\"/>\n"));
+    push(
+        svg,
+        format_args!("<path class=\"backlog\" d=\"M866 109h14\"/>\n"),
+    );
     text(svg, 886.0, 113.0, "label", "backlog");
 }
 
 fn text(svg: &mut String, x: f64, y: f64, class: &str, words: &str) {
     let words = escaped(&cut(words, TEXT_CHARS_MAX));
-    push(svg, format_args!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{words}</text>\n"));
+    push(
+        svg,
+        format_args!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{words}</text>\n"),
+    );
 }
 
 fn push(svg: &mut String, part: std::fmt::Arguments<'_>) {
     svg.write_fmt(part).expect("a string takes everything");
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a pixel is all that can be lost")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a pixel is all that can be lost"
+)]
 fn y(panel: Panel, value: u64) -> f64 {
     panel.bottom - (panel.bottom - panel.top) * value as f64 / panel.most as f64
 }
@@ -233,9 +304,17 @@ mod tests {
 
     #[test]
     fn the_top_is_round_and_above_all() {
-        for (most, top) in
-            [(0, 2), (1, 2), (2, 2), (3, 4), (9, 10), (11, 20), (100, 100), (101, 200), (799, 800)]
-        {
+        for (most, top) in [
+            (0, 2),
+            (1, 2),
+            (2, 2),
+            (3, 4),
+            (9, 10),
+            (11, 20),
+            (100, 100),
+            (101, 200),
+            (799, 800),
+        ] {
             assert_eq!(round_top(most), top, "{most}");
         }
     }

@@ -95,7 +95,9 @@ fn prolonged(scenario: &Scenario, first: Span, most: Span) -> Option<(Scenario, 
     let mut aftermath = first;
     while aftermath < most {
         aftermath = aftermath.times(2).min(most);
-        let Some(longer) = played(aftermath) else { break };
+        let Some(longer) = played(aftermath) else {
+            break;
+        };
         if let Some(gone_at) = longer.1.backlog_gone_at {
             let enough = rounded_up(gone_at.minus(recovery).scaled(1.2)).min(aftermath);
             return played(enough).or(Some(longer));
@@ -113,5 +115,9 @@ fn rounded_up(span: Span) -> Span {
 
 /// The scenario over another time, in buckets that go with it.
 fn timed(scenario: Scenario, run_for: Span) -> Scenario {
-    Scenario { run_for, bucket: round_step(run_for, BUCKETS_MAX), ..scenario }
+    Scenario {
+        run_for,
+        bucket: round_step(run_for, BUCKETS_MAX),
+        ..scenario
+    }
 }

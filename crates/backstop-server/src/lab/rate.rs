@@ -32,7 +32,10 @@ impl FromStr for Rate {
             };
             // Digits and a point only: `inf`, `1e9` and signs are numbers to a machine, not a rate.
             let is_plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
-            let number: f64 = number.parse().ok().filter(|number: &f64| is_plain && *number > 0.0)?;
+            let number: f64 = number
+                .parse()
+                .ok()
+                .filter(|number: &f64| is_plain && *number > 0.0)?;
             Some(Self(number / secs))
         };
         parsed().ok_or_else(|| NotARate(text.to_owned()))
@@ -45,14 +48,21 @@ mod tests {
 
     #[test]
     fn a_rate_is_a_number_and_a_unit() {
-        for (text, per_second) in [("100/s", 100.0), ("90/m", 1.5), ("36/h", 0.01), ("0.5/s", 0.5)] {
+        for (text, per_second) in [
+            ("100/s", 100.0),
+            ("90/m", 1.5),
+            ("36/h", 0.01),
+            ("0.5/s", 0.5),
+        ] {
             assert_eq!(text.parse(), Ok(Rate(per_second)), "{text}");
         }
     }
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["", "100", "/s", "100/", "100/d", "0/s", "-1/s", "inf/s", "1e3/s", "1.2.3/s", "100 /s"] {
+        for text in [
+            "", "100", "/s", "100/", "100/d", "0/s", "-1/s", "inf/s", "1e3/s", "1.2.3/s", "100 /s",
+        ] {
             assert_eq!(text.parse::<Rate>(), Err(NotARate(text.to_owned())));
         }
     }

@@ -57,7 +57,8 @@ const CALLS: [(u64, u64, u64); 12] = [
 
 #[test]
 fn lengths_of_time_are_round() {
-    let check = |whole: Span, most, step: Span| assert_eq!(round_step(whole, most), step, "{whole}");
+    let check =
+        |whole: Span, most, step: Span| assert_eq!(round_step(whole, most), step, "{whole}");
     check(Span::minutes(16), 240, Span::secs(5));
     check(Span::minutes(20), 240, Span::secs(5));
     check(Span::secs(1_201), 240, Span::secs(10));
@@ -69,7 +70,14 @@ fn lengths_of_time_are_round() {
 fn the_picture_is_well_formed_and_has_no_script() {
     let svg = picture(&scenario(), &simulated(&CALLS), Setting::Alone);
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-    for part in ["<title", "prefers-color-scheme: dark", "succeeded", "failed", "service out", "no breaker"] {
+    for part in [
+        "<title",
+        "prefers-color-scheme: dark",
+        "succeeded",
+        "failed",
+        "service out",
+        "no breaker",
+    ] {
         assert!(svg.contains(part), "{part} is missing");
     }
     for foreign in ["<script", "href", "javascript", "onload", "NaN", "inf"] {
@@ -78,20 +86,38 @@ fn the_picture_is_well_formed_and_has_no_script() {
     // Every element is closed, one way or the other.
     let opened = svg.matches('<').count() - svg.matches("</").count() - svg.matches("/>").count();
     assert_eq!(opened, svg.matches("</").count());
-    assert_eq!(svg.matches("<rect class=\"out\"").count(), 3, "two panels and the legend");
+    assert_eq!(
+        svg.matches("<rect class=\"out\"").count(),
+        3,
+        "two panels and the legend"
+    );
 }
 
 #[test]
 fn in_a_page_the_page_has_the_colours() {
     let svg = picture(&scenario(), &simulated(&CALLS), Setting::Page);
-    assert!(!svg.contains("<style") && !svg.contains("style=") && svg.contains("class=\"chart outage\""));
+    assert!(
+        !svg.contains("<style")
+            && !svg.contains("style=")
+            && svg.contains("class=\"chart outage\"")
+    );
 }
 
 #[test]
 fn without_a_length_it_is_played_until_the_backlog_is_gone() {
-    let question = Question { outage: Span::minutes(1), ..Question::default() };
+    let question = Question {
+        outage: Span::minutes(1),
+        ..Question::default()
+    };
     let (scenario, simulated) = question.play().unwrap();
-    assert!(simulated.backlog_gone_at.is_some_and(|at| at <= scenario.run_for));
-    let short = Question { run_for: Some(Span::secs(130)), ..question };
+    assert!(
+        simulated
+            .backlog_gone_at
+            .is_some_and(|at| at <= scenario.run_for)
+    );
+    let short = Question {
+        run_for: Some(Span::secs(130)),
+        ..question
+    };
     assert_eq!(short.play().unwrap().0.run_for, Span::secs(130));
 }

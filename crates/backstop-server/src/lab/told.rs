@@ -28,7 +28,10 @@ fn outage(scenario: &Scenario, simulated: &Simulated) -> String {
     match scenario.breaker {
         None => format!("{called}."),
         Some(_) => {
-            format!("{called}; the breaker let through {} in all.", counted(simulated.probes, "probe"))
+            format!(
+                "{called}; the breaker let through {} in all.",
+                counted(simulated.probes, "probe")
+            )
         }
     }
 }
@@ -46,12 +49,20 @@ fn recovery(scenario: &Scenario, simulated: &Simulated) -> String {
 }
 
 fn backlog(scenario: &Scenario, simulated: &Simulated) -> String {
-    let most = simulated.buckets.iter().map(|bucket| bucket.backlog).max().unwrap_or_default();
+    let most = simulated
+        .buckets
+        .iter()
+        .map(|bucket| bucket.backlog)
+        .max()
+        .unwrap_or_default();
     let seen = format!("Backlog:   at most {}", counted(most, "job"));
     match simulated.backlog_gone_at {
         Some(at) => {
             let after = about(at.minus(scenario.outage.1));
-            format!("{seen}; gone at {}, {after} after the service was back.", about(at))
+            format!(
+                "{seen}; gone at {}, {after} after the service was back.",
+                about(at)
+            )
         }
         None if !catches_up(scenario) => format!(
             "{seen}; it never goes: {} at a time, {} each, are no more than arrive.",
@@ -67,7 +78,10 @@ fn deaths(scenario: &Scenario, simulated: &Simulated) -> String {
     match (simulated.dead, scenario.breaker) {
         (0, _) => format!("Deaths:    none of {jobs}."),
         (dead, None) => {
-            format!("Deaths:    {} of {jobs}. With a breaker jobs wait for the service instead.", count(dead))
+            format!(
+                "Deaths:    {} of {jobs}. With a breaker jobs wait for the service instead.",
+                count(dead)
+            )
         }
         (dead, Some(_)) => format!("Deaths:    {} of {jobs}.", count(dead)),
     }
@@ -76,19 +90,33 @@ fn deaths(scenario: &Scenario, simulated: &Simulated) -> String {
 /// What was played through, to be copied.
 fn settings(scenario: &Scenario) -> String {
     let policy = String::from_utf8_lossy(&scenario.policy.to_json()).into_owned();
-    let breaker = scenario.breaker.as_ref().and_then(|breaker| serde_json::to_string(breaker).ok());
-    format!("Policy:    {policy}\nBreaker:   {}", breaker.as_deref().unwrap_or("none"))
+    let breaker = scenario
+        .breaker
+        .as_ref()
+        .and_then(|breaker| serde_json::to_string(breaker).ok());
+    format!(
+        "Policy:    {policy}\nBreaker:   {}",
+        breaker.as_deref().unwrap_or("none")
+    )
 }
 
 /// Whether there is room for more than arrives.
 pub fn catches_up(scenario: &Scenario) -> bool {
-    scenario.arrivals_per_second * scenario.service_time.as_secs_f64() < f64::from(scenario.concurrency)
+    scenario.arrivals_per_second * scenario.service_time.as_secs_f64()
+        < f64::from(scenario.concurrency)
 }
 
 /// So many in so long, for one second: whole numbers from ten on.
-#[expect(clippy::cast_precision_loss, reason = "the number of calls is far below 2^53")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the number of calls is far below 2^53"
+)]
 #[expect(clippy::cast_sign_loss, reason = "nothing here is negative")]
 fn rate(number: u64, span: Span) -> String {
     let per_second = number as f64 / span.as_secs_f64();
-    if per_second >= 10.0 { count(per_second.round() as u64) } else { format!("{per_second:.1}") }
+    if per_second >= 10.0 {
+        count(per_second.round() as u64)
+    } else {
+        format!("{per_second:.1}")
+    }
 }

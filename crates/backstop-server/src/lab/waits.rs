@@ -14,7 +14,10 @@ pub struct Grid {
 
 impl Grid {
     fn new(titles: &[&str]) -> Self {
-        Self { titles: titles.iter().map(|title| (*title).to_owned()).collect(), rows: Vec::new() }
+        Self {
+            titles: titles.iter().map(|title| (*title).to_owned()).collect(),
+            rows: Vec::new(),
+        }
     }
 
     fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -26,7 +29,9 @@ impl Grid {
 pub fn grid(policy: &RetryPolicy, waits: &[Preview]) -> Grid {
     match policy.curve() {
         Curve::Exponential { cap, .. } => capped(policy.jitter(), *cap, waits),
-        Curve::Fibonacci { .. } | Curve::Steps(_) | Curve::Constant(_) => cumulative(policy.jitter(), waits),
+        Curve::Fibonacci { .. } | Curve::Steps(_) | Curve::Constant(_) => {
+            cumulative(policy.jitter(), waits)
+        }
         Curve::Progressive(bands) => by_age(bands),
         Curve::Polynomial | Curve::Custom(_) => bounds(waits),
     }
@@ -35,14 +40,20 @@ pub fn grid(policy: &RetryPolicy, waits: &[Preview]) -> Grid {
 /// Base and jitter; from the cap on nothing changes, so one row stands for the rest.
 fn capped(jitter: Jitter, cap: Span, waits: &[Preview]) -> Grid {
     let spread = spread_title(jitter);
-    let titles = ["Attempt", "Base Delay"].into_iter().chain(spread.as_deref());
+    let titles = ["Attempt", "Base Delay"]
+        .into_iter()
+        .chain(spread.as_deref());
     let mut grid = Grid::new(&titles.collect::<Vec<_>>());
     for wait in waits {
         let base = base(jitter, wait);
         let is_capped = base >= cap;
         let mut row = vec![
             format!("{}{}", wait.failures, if is_capped { "+" } else { "" }),
-            format!("{}{}", seconds(base), if is_capped { " (capped)" } else { "" }),
+            format!(
+                "{}{}",
+                seconds(base),
+                if is_capped { " (capped)" } else { "" }
+            ),
         ];
         if spread.is_some() {
             row.push(format!("{} - {}", seconds(wait.min), seconds(wait.max)));
@@ -58,10 +69,18 @@ fn capped(jitter: Jitter, cap: Span, waits: &[Preview]) -> Grid {
 /// Each wait, and how long it has been in all.
 fn cumulative(jitter: Jitter, waits: &[Preview]) -> Grid {
     let spread = spread_title(jitter);
-    let titles = ["Attempt", "Wait", "Total Wait"].into_iter().chain(spread.as_deref());
+    let titles = ["Attempt", "Wait", "Total Wait"]
+        .into_iter()
+        .chain(spread.as_deref());
     let mut grid = Grid::new(&titles.collect::<Vec<_>>());
-    let all = waits.iter().fold(Span::ZERO, |total, wait| total.plus(base(jitter, wait)));
-    let form = if all <= Span::minutes(10) { whole_seconds } else { units };
+    let all = waits
+        .iter()
+        .fold(Span::ZERO, |total, wait| total.plus(base(jitter, wait)));
+    let form = if all <= Span::minutes(10) {
+        whole_seconds
+    } else {
+        units
+    };
     let mut total = Span::ZERO;
     for wait in waits {
         let base = base(jitter, wait);
@@ -88,7 +107,11 @@ fn by_age(bands: &[Band]) -> Grid {
 /// A period in hours where it is whole hours, as people compare periods; days are for ages.
 fn hours(span: Span) -> String {
     let hour = Span::hours(1).as_micros();
-    if span.as_micros() % hour == 0 { format!("{}h", span.as_micros() / hour) } else { units(span) }
+    if span.as_micros() % hour == 0 {
+        format!("{}h", span.as_micros() / hour)
+    } else {
+        units(span)
+    }
 }
 
 /// The shortest and the longest wait.
@@ -128,19 +151,29 @@ fn seconds(span: Span) -> String {
     }
     let text = format!("{:.3}", span.as_secs_f64());
     let trimmed = text.trim_end_matches('0');
-    if trimmed.ends_with('.') { format!("{trimmed}0s") } else { format!("{trimmed}s") }
+    if trimmed.ends_with('.') {
+        format!("{trimmed}0s")
+    } else {
+        format!("{trimmed}s")
+    }
 }
 
 /// `60s` rather than `1m`, so that a column can be added up in one's head.
 fn whole_seconds(span: Span) -> String {
     let text = seconds(span);
-    text.strip_suffix(".0s").map_or(text.clone(), |whole| format!("{whole}s"))
+    text.strip_suffix(".0s")
+        .map_or(text.clone(), |whole| format!("{whole}s"))
 }
 
 /// All units it needs: `1d`, `2h 15m`, `1m 30s`.
 fn units(span: Span) -> String {
-    const UNITS: [(&str, i64); 5] =
-        [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+    const UNITS: [(&str, i64); 5] = [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+        ("ms", 1),
+    ];
     let mut left = span.as_millis();
     let mut parts = Vec::new();
     for (unit, size) in UNITS {
@@ -149,19 +182,30 @@ fn units(span: Span) -> String {
             left %= size;
         }
     }
-    if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
+    if parts.is_empty() {
+        "0s".to_owned()
+    } else {
+        parts.join(" ")
+    }
 }
 
 /// What ends the waits.
 pub fn ends(policy: &RetryPolicy) -> String {
     match policy.max_attempts() {
-        None => "No max_attempts: a job is tried until its age, or an operator, ends it.".to_owned(),
+        None => {
+            "No max_attempts: a job is tried until its age, or an operator, ends it.".to_owned()
+        }
         Some(1) => {
-            "max_attempts 1 cuts all of this: the first failure is the last, the job is dead.".to_owned()
+            "max_attempts 1 cuts all of this: the first failure is the last, the job is dead."
+                .to_owned()
         }
         Some(max) => format!(
             "max_attempts {max} cuts this: failure {max} is the last, the job is dead; only the first {} used.",
-            if max == 2 { "wait is".to_owned() } else { format!("{} waits are", max - 1) }
+            if max == 2 {
+                "wait is".to_owned()
+            } else {
+                format!("{} waits are", max - 1)
+            }
         ),
     }
 }

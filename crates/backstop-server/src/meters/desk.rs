@@ -34,8 +34,16 @@ impl Desk {
     /// The store as it stands, or stood a moment ago. Whoever comes while it is read waits for the same answer.
     pub(super) async fn read(&self, app: &App) -> Snapshot {
         let quick = self.quick(app).await;
-        let slow = if quick.is_some() { self.slow(app).await } else { None };
-        Snapshot { quick, slow, opinion: app.doctor().opinion(app) }
+        let slow = if quick.is_some() {
+            self.slow(app).await
+        } else {
+            None
+        };
+        Snapshot {
+            quick,
+            slow,
+            opinion: app.doctor().opinion(app),
+        }
     }
 
     /// Whether the store answers for one cell, which takes it no time and waits for no list; anybody may ask that. Whoever comes while it
@@ -53,7 +61,12 @@ impl Desk {
     async fn quick(&self, app: &App) -> Option<Quick> {
         let mut kept = self.quick.lock().await;
         if is_old(kept.as_ref(), QUICK_KEPT) {
-            let read = within(QUICK_DEADLINE, "queues, workers and streams", Quick::read(app)).await;
+            let read = within(
+                QUICK_DEADLINE,
+                "queues, workers and streams",
+                Quick::read(app),
+            )
+            .await;
             *kept = Some((Instant::now(), read));
         }
         kept.as_ref().and_then(|(_, quick)| quick.clone())

@@ -35,7 +35,11 @@ impl Exposition {
             return;
         }
         let Metric { name, shape, help } = metric;
-        let shape = if shape == Shape::Counter { "counter" } else { "gauge" };
+        let shape = if shape == Shape::Counter {
+            "counter"
+        } else {
+            "gauge"
+        };
         // Writing to a text cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {shape}");
         for (labels, value) in samples {
@@ -57,26 +61,41 @@ fn written(labels: &[(&'static str, &str)]) -> String {
     if labels.is_empty() {
         return String::new();
     }
-    let written: Vec<String> =
-        labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    let written: Vec<String> = labels
+        .iter()
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+        .collect();
     format!("{{{}}}", written.join(","))
 }
 
 /// A value between quotes: a kind may hold anything, quotes and line ends included.
 fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const DEPTH: Metric = Metric { name: "depth", shape: Shape::Gauge, help: "how deep" };
+    const DEPTH: Metric = Metric {
+        name: "depth",
+        shape: Shape::Gauge,
+        help: "how deep",
+    };
 
     #[test]
     fn samples_stand_under_their_metric() {
         let mut text = Exposition::default();
-        text.tell(DEPTH, [(vec![("queue", "a"), ("state", "ready")], 3.0), (vec![("queue", "b")], 0.5)]);
+        text.tell(
+            DEPTH,
+            [
+                (vec![("queue", "a"), ("state", "ready")], 3.0),
+                (vec![("queue", "b")], 0.5),
+            ],
+        );
         let expected = "# HELP depth how deep\n# TYPE depth gauge\ndepth{queue=\"a\",state=\"ready\"} 3\ndepth{queue=\"b\"} 0.5\n";
         assert_eq!(text.into_text(), expected);
     }
@@ -92,6 +111,9 @@ mod tests {
     fn no_name_can_end_its_label() {
         let mut text = Exposition::default();
         text.tell(DEPTH, [(vec![("kind", "a\"} 1\nevil{\\")], 1.0)]);
-        assert!(text.into_text().ends_with("depth{kind=\"a\\\"} 1\\nevil{\\\\\"} 1\n"));
+        assert!(
+            text.into_text()
+                .ends_with("depth{kind=\"a\\\"} 1\\nevil{\\\\\"} 1\n")
+        );
     }
 }

@@ -23,7 +23,11 @@ const UNTOLD: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Counts and times a request, in a span that continues the caller's trace. For `axum::middleware::from_fn`, around all routes.
 pub async fn measure(request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or(NO_ROUTE, MatchedPath::as_str)
+        .to_owned();
     let method = method_word(request.method());
     let span = if UNTOLD.iter().any(|untold| route.ends_with(untold)) {
         Span::none()
@@ -38,7 +42,8 @@ pub async fn measure(request: Request, next: Next) -> Response {
         span.record("otel.status_code", "ERROR");
     }
     let labels = [("method", method.to_owned()), ("route", route)];
-    metrics::histogram!("backstop_http_request_seconds", &labels).record(started.elapsed().as_secs_f64());
+    metrics::histogram!("backstop_http_request_seconds", &labels)
+        .record(started.elapsed().as_secs_f64());
     let [method, route] = labels;
     let labels = [method, route, ("status", status.as_u16().to_string())];
     metrics::counter!("backstop_http_requests_total", &labels).increment(1);

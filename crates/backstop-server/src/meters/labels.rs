@@ -16,8 +16,8 @@ pub(super) const OTHER: &str = "other";
 
 /// All labels there are.
 pub(super) const LABELS: [&str; 16] = [
-    "queue", "kind", "stream", "schedule", "sweep", "table", "outcome", "result", "alarm", "state", "event",
-    "grade", "action", "method", "route", "status",
+    "queue", "kind", "stream", "schedule", "sweep", "table", "outcome", "result", "alarm", "state",
+    "event", "grade", "action", "method", "route", "status",
 ];
 
 /// The values that have been told so far.

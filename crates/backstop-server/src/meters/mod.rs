@@ -40,7 +40,9 @@ pub fn routes() -> Router<App> {
         .route("/healthz", get(|| async { "alive\n" }))
         .route(
             "/readyz",
-            get(move |State(app): State<App>| async move { ready(&app, for_readiness.is_up(&app).await) }),
+            get(move |State(app): State<App>| async move {
+                ready(&app, for_readiness.is_up(&app).await)
+            }),
         )
         .route(
             "/metrics",

@@ -5,8 +5,12 @@
 
 use super::help::describe;
 use super::labels::{OTHER, Seen, label};
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
+};
+use metrics_exporter_prometheus::{
+    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
 use metrics_util::MetricKindMask;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,11 +21,13 @@ const GAUGES_KEPT: Duration = Duration::from_hours(1);
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
 
 /// Times of calls and runs: from a tenth of a millisecond to ten minutes.
-const SHORT: [f64; 15] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0];
+const SHORT: [f64; 15] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0,
+];
 /// Times that people wait for: from a tenth of a second to a day.
-const LONG: [f64; 14] =
-    [0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0];
+const LONG: [f64; 14] = [
+    0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0,
+];
 /// The recovery bound, 18 s as it usually is, and what lies around it.
 const RECOVERY: [f64; 10] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 18.0, 20.0, 30.0, 60.0];
 /// Counts of one gap.
@@ -66,9 +72,13 @@ fn build() -> PrometheusRecorder {
         .idle_timeout(MetricKindMask::GAUGE, Some(GAUGES_KEPT))
         .set_buckets(&SHORT)
         .expect("there are buckets");
-    let with_buckets = HISTOGRAMS.into_iter().fold(usual, |builder, (name, buckets)| {
-        builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets).expect("there are buckets")
-    });
+    let with_buckets = HISTOGRAMS
+        .into_iter()
+        .fold(usual, |builder, (name, buckets)| {
+            builder
+                .set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)
+                .expect("there are buckets")
+        });
     let recorder = with_buckets.build_recorder();
     describe(&recorder);
     recorder
@@ -82,7 +92,10 @@ fn keep_up(handle: PrometheusHandle) {
             handle.run_upkeep();
         }
     };
-    if let Err(error) = std::thread::Builder::new().name("backstop-meters".to_owned()).spawn(upkeep) {
+    if let Err(error) = std::thread::Builder::new()
+        .name("backstop-meters".to_owned())
+        .spawn(upkeep)
+    {
         tracing::error!(%error, "no thread for metrics; samples of histograms pile up until /metrics is asked");
     }
 }
@@ -97,10 +110,17 @@ impl<R> Bounded<R> {
     fn bounded(&self, key: &Key) -> Key {
         let told = |given: &Label| {
             let name = label(given.key())?;
-            let value = if self.seen.tells(name, given.value()) { given.value() } else { OTHER };
+            let value = if self.seen.tells(name, given.value()) {
+                given.value()
+            } else {
+                OTHER
+            };
             Some(Label::new(name, value.to_owned()))
         };
-        Key::from_parts(key.name().to_owned(), key.labels().filter_map(told).collect::<Vec<_>>())
+        Key::from_parts(
+            key.name().to_owned(),
+            key.labels().filter_map(told).collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -138,7 +158,13 @@ mod tests {
     fn told(tell: impl FnOnce()) -> String {
         let recorder = build();
         let handle = recorder.handle();
-        metrics::with_local_recorder(&Bounded { inner: recorder, seen: Seen::default() }, tell);
+        metrics::with_local_recorder(
+            &Bounded {
+                inner: recorder,
+                seen: Seen::default(),
+            },
+            tell,
+        );
         handle.render()
     }
 
@@ -150,15 +176,25 @@ mod tests {
             }
         });
         for (name, _) in HISTOGRAMS {
-            assert!(text.contains(&format!("# TYPE {name} histogram")), "{name}: {text}");
-            assert!(text.contains(&format!("{name}_bucket{{le=\"+Inf\"}} 1")), "{name}: {text}");
+            assert!(
+                text.contains(&format!("# TYPE {name} histogram")),
+                "{name}: {text}"
+            );
+            assert!(
+                text.contains(&format!("{name}_bucket{{le=\"+Inf\"}} 1")),
+                "{name}: {text}"
+            );
         }
     }
 
     #[test]
     fn every_metric_says_what_it_means() {
         let exported = crate::meters::exported();
-        let of_process = || exported.iter().filter(|name| !crate::meters::is_of_store(name));
+        let of_process = || {
+            exported
+                .iter()
+                .filter(|name| !crate::meters::is_of_store(name))
+        };
         assert!(of_process().count() > 50, "{exported:?}");
         let text = told(|| {
             for name in of_process() {
@@ -172,7 +208,10 @@ mod tests {
             }
         });
         for name in of_process() {
-            assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
+            assert!(
+                text.contains(&format!("# HELP {name} ")),
+                "{name} has no help"
+            );
         }
     }
 
@@ -185,8 +224,14 @@ mod tests {
                     .increment(1);
             }
         });
-        assert_eq!(text.matches("backstop_runs_total{queue=\"q").count(), VALUES_MAX);
-        assert!(text.contains("backstop_runs_total{queue=\"other\"} 5"), "{text}");
+        assert_eq!(
+            text.matches("backstop_runs_total{queue=\"q").count(),
+            VALUES_MAX
+        );
+        assert!(
+            text.contains("backstop_runs_total{queue=\"other\"} 5"),
+            "{text}"
+        );
         assert!(!text.contains("job="), "{text}");
     }
 }

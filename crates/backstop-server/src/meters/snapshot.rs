@@ -135,14 +135,22 @@ impl Quick {
         let (backstop, config, started) = (app.backstop(), app.config(), Instant::now());
         let (store, now) = (backstop.store(), backstop.now());
         let usual = QueueSettings::default().lease;
-        let longest = config.queues.values().map(|queue| queue.settings.lease).max().unwrap_or(usual);
+        let longest = config
+            .queues
+            .values()
+            .map(|queue| queue.settings.lease)
+            .max()
+            .unwrap_or(usual);
         Ok(Self {
             now,
             queues: store.queues(now).await?,
             workers: backstop.workers(LIVE_WITHIN).await?,
             guards: backstop.breakers().list().await?,
             streams: store.streams().await?,
-            expired: backstop.oldest_expired(|queue| config.lease_of(queue)).await?.unwrap_or(Span::ZERO),
+            expired: backstop
+                .oldest_expired(|queue| config.lease_of(queue))
+                .await?
+                .unwrap_or(Span::ZERO),
             bound: Timing::default().recovery_bound(longest.max(usual)),
             took: started.elapsed().as_secs_f64(),
         })
@@ -154,19 +162,29 @@ impl Slow {
         let (backstop, config) = (app.backstop(), app.config());
         let now = backstop.now();
         let schedules: Vec<_> = config.schedules.values().cloned().collect();
-        let mut unfired: BTreeMap<String, usize> =
-            schedules.iter().map(|schedule| (schedule.name.to_string(), 0)).collect();
+        let mut unfired: BTreeMap<String, usize> = schedules
+            .iter()
+            .map(|schedule| (schedule.name.to_string(), 0))
+            .collect();
         for (_, schedule) in backstop.schedules().unfired(&schedules).await? {
             *unfired.entry(schedule.to_string()).or_default() += 1;
         }
         let mut given_up = BTreeMap::new();
         for schedule in &schedules {
-            let count = backstop.schedules().given_up(schedule, now.before(GIVEN_UP_WITHIN)).await?;
+            let count = backstop
+                .schedules()
+                .given_up(schedule, now.before(GIVEN_UP_WITHIN))
+                .await?;
             given_up.insert(schedule.name.to_string(), count);
         }
         let mut sweeps = Vec::new();
         for sweep in config.sweeps.values() {
-            let last = backstop.sweeper(sweep).history().await?.into_iter().max_by_key(|run| run.at);
+            let last = backstop
+                .sweeper(sweep)
+                .history()
+                .await?
+                .into_iter()
+                .max_by_key(|run| run.at);
             sweeps.extend(last.map(|run| SweepRun {
                 name: sweep.name().to_owned(),
                 since: now.since(run.at),
@@ -175,7 +193,11 @@ impl Slow {
                 unseen: run.unseen,
             }));
         }
-        Ok(Self { unfired, given_up, sweeps })
+        Ok(Self {
+            unfired,
+            given_up,
+            sweeps,
+        })
     }
 }
 
@@ -218,7 +240,11 @@ impl Quick {
     }
 
     fn tell_queues(&self, text: &mut Exposition) {
-        let queues = Told::of(&self.queues, |queue| queue.name.as_str(), |queue| queue.counts.live());
+        let queues = Told::of(
+            &self.queues,
+            |queue| queue.name.as_str(),
+            |queue| queue.counts.live(),
+        );
         text.tell(
             QUEUE_JOBS,
             State::ALL.into_iter().flat_map(|state| {
@@ -236,17 +262,26 @@ impl Quick {
         text.tell(
             QUEUE_TOTALS,
             events.into_iter().flat_map(|(event, total)| {
-                queues.added_up(move |queue| Some(count(total(queue)))).with("event", event)
+                queues
+                    .added_up(move |queue| Some(count(total(queue))))
+                    .with("event", event)
             }),
         );
         let waited = |queue: &QueueStatus| {
-            let since = queue.next_ready.map_or(Span::ZERO, |ready| self.now.since(ready));
+            let since = queue
+                .next_ready
+                .map_or(Span::ZERO, |ready| self.now.since(ready));
             Some(since.as_secs_f64())
         };
         text.tell(OLDEST_READY, queues.greatest(waited).samples());
         let is_paused = |queue: &QueueStatus| Some(f64::from(u8::from(queue.gate == Gate::Paused)));
         text.tell(PAUSED, queues.greatest(is_paused).samples());
-        text.tell(MAX_SIZE, queues.added_up(|queue| queue.bounds.max_size.map(count)).samples());
+        text.tell(
+            MAX_SIZE,
+            queues
+                .added_up(|queue| queue.bounds.max_size.map(count))
+                .samples(),
+        );
         let serving = |queue: &QueueStatus| {
             let serves = |worker: &&WorkerInfo| {
                 worker.status.queues.contains(&queue.name) && worker.takes_jobs(self.now)
@@ -254,8 +289,18 @@ impl Quick {
             Some(count(self.workers.iter().filter(serves).count() as u64))
         };
         text.tell(QUEUE_WORKERS, queues.added_up(serving).samples());
-        text.tell(DEAD, queues.added_up(|queue| Some(count(queue.counts.of(State::Dead)))).samples());
-        text.tell(DEAD_MAX, queues.added_up(|queue| Some(count(queue.bounds.dead_max))).samples());
+        text.tell(
+            DEAD,
+            queues
+                .added_up(|queue| Some(count(queue.counts.of(State::Dead))))
+                .samples(),
+        );
+        text.tell(
+            DEAD_MAX,
+            queues
+                .added_up(|queue| Some(count(queue.bounds.dead_max)))
+                .samples(),
+        );
     }
 
     /// What the doctor found in the store, and what can be told of its contents at once. Where it has never come to the end of a look
@@ -264,12 +309,29 @@ impl Quick {
         if opinion.found.is_some() || opinion.failed.is_some() {
             text.tell_one(DOCTOR_FAILED, f64::from(u8::from(opinion.failed.is_some())));
         }
-        let Some(Found { at, findings: of_store }) = &opinion.found else { return };
+        let Some(Found {
+            at,
+            findings: of_store,
+        }) = &opinion.found
+        else {
+            return;
+        };
         let of_contents = of_contents(&self.queues, &self.guards);
-        let graded =
-            |grade| of_store.iter().chain(&of_contents).filter(|finding| finding.grade == grade).count();
-        let graded = [("warning", graded(Grade::Warning)), ("bad", graded(Grade::Bad))];
-        text.tell(FINDINGS, graded.map(|(grade, found)| (vec![("grade", grade)], count(found as u64))));
+        let graded = |grade| {
+            of_store
+                .iter()
+                .chain(&of_contents)
+                .filter(|finding| finding.grade == grade)
+                .count()
+        };
+        let graded = [
+            ("warning", graded(Grade::Warning)),
+            ("bad", graded(Grade::Bad)),
+        ];
+        text.tell(
+            FINDINGS,
+            graded.map(|(grade, found)| (vec![("grade", grade)], count(found as u64))),
+        );
         text.tell_one(FINDINGS_AGE, self.now.since(*at).as_secs_f64());
     }
 
@@ -279,38 +341,75 @@ impl Quick {
         let mut guards: Vec<(&GuardStatus, bool)> = self.guards.iter().map(judged).collect();
         // Those that are shut come first: the bound must not hide them.
         guards.sort_by_key(|(_, is_shut)| !is_shut);
-        let breakers = guards.iter().filter(|(guard, _)| matches!(guard.name, GuardName::Breaker(_)));
+        let breakers = guards
+            .iter()
+            .filter(|(guard, _)| matches!(guard.name, GuardName::Breaker(_)));
         text.tell(
             BREAKER,
-            breakers
-                .take(VALUES_MAX)
-                .map(|(guard, is_shut)| (vec![("queue", guard.name.queue().as_str())], value(*is_shut))),
+            breakers.take(VALUES_MAX).map(|(guard, is_shut)| {
+                (
+                    vec![("queue", guard.name.queue().as_str())],
+                    value(*is_shut),
+                )
+            }),
         );
-        let gates = guards.iter().filter_map(|(guard, is_shut)| Some((guard, guard.name.kind()?, *is_shut)));
+        let gates = guards
+            .iter()
+            .filter_map(|(guard, is_shut)| Some((guard, guard.name.kind()?, *is_shut)));
         text.tell(
             GATE,
             gates.take(VALUES_MAX).map(|(guard, kind, is_shut)| {
-                (vec![("queue", guard.name.queue().as_str()), ("kind", kind.as_str())], value(is_shut))
+                (
+                    vec![
+                        ("queue", guard.name.queue().as_str()),
+                        ("kind", kind.as_str()),
+                    ],
+                    value(is_shut),
+                )
             }),
         );
     }
 
     fn tell_streams(&self, text: &mut Exposition) {
-        let streams = Told::of(&self.streams, |stream| stream.name.as_str(), |stream| stream.records);
-        let streams = Told { label: "stream", ..streams };
-        text.tell(RECORDS, streams.added_up(|stream| Some(count(stream.records))).samples());
-        text.tell(KEYS, streams.added_up(|stream| Some(count(stream.keys))).samples());
+        let streams = Told::of(
+            &self.streams,
+            |stream| stream.name.as_str(),
+            |stream| stream.records,
+        );
+        let streams = Told {
+            label: "stream",
+            ..streams
+        };
+        text.tell(
+            RECORDS,
+            streams
+                .added_up(|stream| Some(count(stream.records)))
+                .samples(),
+        );
+        text.tell(
+            KEYS,
+            streams
+                .added_up(|stream| Some(count(stream.keys)))
+                .samples(),
+        );
         let oldest = |stream: &StreamStatus| {
-            Some(stream.oldest.map_or(Span::ZERO, |oldest| self.now.since(oldest)).as_secs_f64())
+            Some(
+                stream
+                    .oldest
+                    .map_or(Span::ZERO, |oldest| self.now.since(oldest))
+                    .as_secs_f64(),
+            )
         };
         text.tell(OLDEST_RECORD, streams.greatest(oldest).samples());
         text.tell(
             STREAM_EVENTS,
-            backstop_core::stream::Count::ALL.into_iter().flat_map(|event| {
-                streams
-                    .added_up(move |stream| Some(count(stream.counts[event])))
-                    .with("event", event.as_str())
-            }),
+            backstop_core::stream::Count::ALL
+                .into_iter()
+                .flat_map(|event| {
+                    streams
+                        .added_up(move |stream| Some(count(stream.counts[event])))
+                        .with("event", event.as_str())
+                }),
         );
     }
 }
@@ -321,18 +420,45 @@ impl Slow {
             let told = counts.iter().take(VALUES_MAX);
             text.tell(
                 metric,
-                told.map(|(name, instants)| (vec![("schedule", name.as_str())], count(*instants as u64))),
+                told.map(|(name, instants)| {
+                    (vec![("schedule", name.as_str())], count(*instants as u64))
+                }),
             );
         }
         let sweeps = || self.sweeps.iter().take(VALUES_MAX);
         let named = |run: &SweepRun, value: f64| (run.name.clone(), value);
         for (metric, samples) in [
-            (SWEEP_SINCE, sweeps().map(|run| named(run, run.since.as_secs_f64())).collect::<Vec<_>>()),
-            (SWEEP_ENQUEUED, sweeps().map(|run| named(run, count(run.enqueued as u64))).collect()),
-            (SWEEP_FAILED, sweeps().map(|run| named(run, f64::from(u8::from(run.failed)))).collect()),
-            (SWEEP_UNSEEN, sweeps().map(|run| named(run, f64::from(u8::from(run.unseen)))).collect()),
+            (
+                SWEEP_SINCE,
+                sweeps()
+                    .map(|run| named(run, run.since.as_secs_f64()))
+                    .collect::<Vec<_>>(),
+            ),
+            (
+                SWEEP_ENQUEUED,
+                sweeps()
+                    .map(|run| named(run, count(run.enqueued as u64)))
+                    .collect(),
+            ),
+            (
+                SWEEP_FAILED,
+                sweeps()
+                    .map(|run| named(run, f64::from(u8::from(run.failed))))
+                    .collect(),
+            ),
+            (
+                SWEEP_UNSEEN,
+                sweeps()
+                    .map(|run| named(run, f64::from(u8::from(run.unseen))))
+                    .collect(),
+            ),
         ] {
-            text.tell(metric, samples.iter().map(|(name, value)| (vec![("sweep", name.as_str())], *value)));
+            text.tell(
+                metric,
+                samples
+                    .iter()
+                    .map(|(name, value)| (vec![("sweep", name.as_str())], *value)),
+            );
         }
     }
 }
@@ -354,7 +480,11 @@ impl<'a, T> Told<'a, T> {
         let mut by_weight: Vec<&'a T> = all.iter().collect();
         by_weight.sort_by_key(|one| std::cmp::Reverse(weight(one)));
         let rest = by_weight.split_off(by_weight.len().min(VALUES_MAX));
-        Self { label: "queue", named: by_weight.into_iter().map(|one| (name(one), one)).collect(), rest }
+        Self {
+            label: "queue",
+            named: by_weight.into_iter().map(|one| (name(one), one)).collect(),
+            rest,
+        }
     }
 
     /// The samples of a value that can be added up.
@@ -367,10 +497,20 @@ impl<'a, T> Told<'a, T> {
         self.samples(value, f64::max)
     }
 
-    fn samples(&self, value: impl Fn(&T) -> Option<f64>, join: impl Fn(f64, f64) -> f64) -> Samples<'a> {
-        let named = self.named.iter().filter_map(|(name, one)| Some((*name, value(one)?)));
+    fn samples(
+        &self,
+        value: impl Fn(&T) -> Option<f64>,
+        join: impl Fn(f64, f64) -> f64,
+    ) -> Samples<'a> {
+        let named = self
+            .named
+            .iter()
+            .filter_map(|(name, one)| Some((*name, value(one)?)));
         let rest = self.rest.iter().filter_map(|one| value(one)).reduce(join);
-        Samples { label: self.label, values: named.chain(rest.map(|rest| (OTHER, rest))).collect() }
+        Samples {
+            label: self.label,
+            values: named.chain(rest.map(|rest| (OTHER, rest))).collect(),
+        }
     }
 }
 
@@ -383,7 +523,9 @@ struct Samples<'a> {
 impl<'a> Samples<'a> {
     fn samples(self) -> impl Iterator<Item = Sample<'a>> {
         let label = self.label;
-        self.values.into_iter().map(move |(name, value)| (vec![(label, name)], value))
+        self.values
+            .into_iter()
+            .map(move |(name, value)| (vec![(label, name)], value))
     }
 
     /// With another label behind the name.

@@ -15,13 +15,22 @@ use std::path::Path;
 use tower::ServiceExt;
 
 fn app(backstop: Backstop, toml: &str) -> App {
-    let written = Written { path: "backstop.toml", text: toml };
-    App::new(backstop, resolve(Some(written), Overrides::default(), Overrides::default()).unwrap(), "")
+    let written = Written {
+        path: "backstop.toml",
+        text: toml,
+    };
+    App::new(
+        backstop,
+        resolve(Some(written), Overrides::default(), Overrides::default()).unwrap(),
+        "",
+    )
 }
 
 fn router(app: &App) -> Router {
     let odd = get(|| async { StatusCode::INTERNAL_SERVER_ERROR });
-    let all = routes().route("/v1/jobs/{id}", get(|| async { "a job" })).route("/odd", odd);
+    let all = routes()
+        .route("/v1/jobs/{id}", get(|| async { "a job" }))
+        .route("/odd", odd);
     all.layer(from_fn(measure)).with_state(app.clone())
 }
 
@@ -37,7 +46,10 @@ async fn ask(router: &Router, path: &str) -> (StatusCode, String) {
 fn flaky() -> (Arc<Flaky>, App) {
     let clock = testing::start().clock;
     let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
-    (Arc::clone(&store), app(Backstop::on(store, clock, Random::seeded(1)), ""))
+    (
+        Arc::clone(&store),
+        app(Backstop::on(store, clock, Random::seeded(1)), ""),
+    )
 }
 
 #[tokio::test]
@@ -45,7 +57,12 @@ async fn a_scrape_tells_what_is_in_the_store() {
     let test = testing::start();
     let backstop = &test.backstop;
     backstop.draft("mail").push().await.unwrap();
-    backstop.draft("mail").after(backstop::Span::hours(1)).push().await.unwrap();
+    backstop
+        .draft("mail")
+        .after(backstop::Span::hours(1))
+        .push()
+        .await
+        .unwrap();
     test.clock.advance(backstop::Span::secs(7));
     let toml = "[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"digests\"\n";
     let (status, text) = ask(&router(&app(test.backstop.clone(), toml)), "/metrics").await;
@@ -63,7 +80,10 @@ async fn a_scrape_tells_what_is_in_the_store() {
         "backstop_recovery_bound_seconds 18",
         "backstop_schedule_unfired{schedule=\"daily\"} 0",
     ] {
-        assert!(text.lines().any(|told| told == line), "{line} is missing:\n{text}");
+        assert!(
+            text.lines().any(|told| told == line),
+            "{line} is missing:\n{text}"
+        );
     }
 }
 
@@ -84,19 +104,37 @@ async fn a_queue_has_as_many_workers_as_take_its_jobs() {
     };
     let told = async || {
         let (_, text) = ask(&router(&app), "/metrics").await;
-        let line = text.lines().find(|line| line.starts_with("backstop_queue_workers")).unwrap().to_owned();
-        (line, text.lines().find(|line| line.starts_with("backstop_workers ")).unwrap().to_owned())
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("backstop_queue_workers"))
+            .unwrap()
+            .to_owned();
+        (
+            line,
+            text.lines()
+                .find(|line| line.starts_with("backstop_workers "))
+                .unwrap()
+                .to_owned(),
+        )
     };
     for name in ["one", "two"] {
         remote.lease(&asks(name)).await.unwrap();
     }
     let order = backstop_core::order::Order::Quiet;
-    test.backstop.changes("ada").order(&asks("one").worker, order).await.unwrap().unwrap();
+    test.backstop
+        .changes("ada")
+        .order(&asks("one").worker, order)
+        .await
+        .unwrap()
+        .unwrap();
     test.clock.advance(backstop::Span::secs(1));
     let (serving, all) = told().await;
     assert_eq!(
         (serving.as_str(), all.as_str()),
-        ("backstop_queue_workers{queue=\"mail\"} 1", "backstop_workers 2")
+        (
+            "backstop_queue_workers{queue=\"mail\"} 1",
+            "backstop_workers 2"
+        )
     );
 }
 
@@ -108,11 +146,16 @@ async fn a_half_open_breaker_counts_as_open_only_while_jobs_wait_behind_it() {
     let is_told = async |value: u8| {
         let (_, text) = ask(&router(&app(test.backstop.clone(), toml)), "/metrics").await;
         let line = format!("backstop_breaker_open{{queue=\"mail\"}} {value}");
-        assert!(text.lines().any(|told| told == line), "{line} is missing:\n{text}");
+        assert!(
+            text.lines().any(|told| told == line),
+            "{line} is missing:\n{text}"
+        );
     };
     test.backstop.draft("mail").push().await.unwrap();
-    let (config, attendance) =
-        (app(test.backstop.clone(), toml).config(), backstop::remote::Attendance::default());
+    let (config, attendance) = (
+        app(test.backstop.clone(), toml).config(),
+        backstop::remote::Attendance::default(),
+    );
     let remote = test.backstop.remote(&config, &attendance);
     let asked = backstop::remote::Ask {
         queues: vec!["mail".parse().unwrap()],
@@ -129,7 +172,11 @@ async fn a_half_open_breaker_counts_as_open_only_while_jobs_wait_behind_it() {
         advice: backstop_core::verdict::Advice::Retry,
         progressed: false,
     };
-    let ended = backstop::remote::Ended { job: handed.run.lease.job, ticket: Some(handed.ticket), ending };
+    let ended = backstop::remote::Ended {
+        job: handed.run.lease.job,
+        ticket: Some(handed.ticket),
+        ending,
+    };
     remote.settle(vec![ended]).await.unwrap();
     is_told(1).await;
     test.clock.advance(backstop::Span::secs(11));
@@ -141,19 +188,31 @@ async fn a_half_open_breaker_counts_as_open_only_while_jobs_wait_behind_it() {
 #[tokio::test]
 async fn instants_that_were_given_up_are_no_longer_told_as_unfired() {
     let test = testing::start();
-    let toml =
-        "[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"digests\"\nmissed = { policy = \"skip\" }\n";
-    let schedules: Vec<_> = app(test.backstop.clone(), toml).config().schedules.values().cloned().collect();
+    let toml = "[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"digests\"\nmissed = { policy = \"skip\" }\n";
+    let schedules: Vec<_> = app(test.backstop.clone(), toml)
+        .config()
+        .schedules
+        .values()
+        .cloned()
+        .collect();
     let told = async |line: &str| {
         let (_, text) = ask(&router(&app(test.backstop.clone(), toml)), "/metrics").await;
-        assert!(text.lines().any(|told| told == line), "{line} is missing:\n{text}");
+        assert!(
+            text.lines().any(|told| told == line),
+            "{line} is missing:\n{text}"
+        );
     };
     test.backstop.schedules().look(&schedules).await.unwrap();
     test.clock.advance(backstop::Span::hours(3 * 24));
     told("backstop_schedule_unfired{schedule=\"daily\"} 3").await;
     test.backstop.schedules().look(&schedules).await.unwrap();
     told("backstop_schedule_unfired{schedule=\"daily\"} 0").await;
-    let missed = test.backstop.schedules().missed(&schedules, test.backstop.now()).await.unwrap();
+    let missed = test
+        .backstop
+        .schedules()
+        .missed(&schedules, test.backstop.now())
+        .await
+        .unwrap();
     assert_eq!(missed.len(), 3, "they are listed all the same");
 }
 
@@ -161,20 +220,43 @@ async fn instants_that_were_given_up_are_no_longer_told_as_unfired() {
 async fn instants_that_were_given_up_are_told_for_an_hour_by_a_process_that_counted_none() {
     // One policy each, and one instant that nobody looks back to; what a pause skips is nobody's loss.
     for (rule, absence, given_up) in [
-        ("cron = \"30 8 * * *\"\nmissed = { policy = \"skip\" }", 3, 3),
-        ("cron = \"30 8 * * *\"\nmissed = { policy = \"all\", max = 1 }", 3, 2),
+        (
+            "cron = \"30 8 * * *\"\nmissed = { policy = \"skip\" }",
+            3,
+            3,
+        ),
+        (
+            "cron = \"30 8 * * *\"\nmissed = { policy = \"all\", max = 1 }",
+            3,
+            2,
+        ),
         ("cron = \"30 8 * * *\"\nmissed = { policy = \"one\" }", 3, 0),
-        ("cron = \"30 8 * * *\"\nmissed = { policy = \"one\", look_back = \"2d\" }", 12, 10),
-        ("cron = \"30 8 2 * *\"\nmissed = { policy = \"one\", look_back = \"2d\" }", 20, 1),
+        (
+            "cron = \"30 8 * * *\"\nmissed = { policy = \"one\", look_back = \"2d\" }",
+            12,
+            10,
+        ),
+        (
+            "cron = \"30 8 2 * *\"\nmissed = { policy = \"one\", look_back = \"2d\" }",
+            20,
+            1,
+        ),
     ] {
         let test = testing::start();
         let toml = format!("[schedules.daily]\nqueue = \"digests\"\n{rule}\n");
-        let schedules: Vec<_> =
-            app(test.backstop.clone(), &toml).config().schedules.values().cloned().collect();
+        let schedules: Vec<_> = app(test.backstop.clone(), &toml)
+            .config()
+            .schedules
+            .values()
+            .cloned()
+            .collect();
         let told = async |count: usize| {
             let (_, text) = ask(&router(&app(test.backstop.clone(), &toml)), "/metrics").await;
             let line = format!("backstop_schedule_given_up{{schedule=\"daily\"}} {count}");
-            assert!(text.lines().any(|told| told == line), "{line} is missing for {rule}:\n{text}");
+            assert!(
+                text.lines().any(|told| told == line),
+                "{line} is missing for {rule}:\n{text}"
+            );
         };
         test.backstop.schedules().look(&schedules).await.unwrap();
         told(0).await;
@@ -203,7 +285,10 @@ async fn what_the_doctor_says_is_told_once_it_has_looked_and_never_as_zero_befor
         }
     });
     let text = told.await.unwrap();
-    assert!(text.contains("backstop_doctor_findings{grade=\"warning\"}"), "{text}");
+    assert!(
+        text.contains("backstop_doctor_findings{grade=\"warning\"}"),
+        "{text}"
+    );
     assert!(
         !text.contains("backstop_doctor_findings{grade=\"bad\"} 0"),
         "a store in memory keeps no promise: {text}"
@@ -228,7 +313,10 @@ async fn a_server_is_alive_without_its_store_and_ready_only_with_it() {
     assert_eq!(ask(&router(&app), "/readyz").await.0, StatusCode::OK);
     store.set_down(true);
     let router = router(&app);
-    assert_eq!(ask(&router, "/healthz").await, (StatusCode::OK, "alive\n".to_owned()));
+    assert_eq!(
+        ask(&router, "/healthz").await,
+        (StatusCode::OK, "alive\n".to_owned())
+    );
     let (status, words) = ask(&router, "/readyz").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(words.contains("backstop doctor"), "{words}");
@@ -238,8 +326,13 @@ async fn a_server_is_alive_without_its_store_and_ready_only_with_it() {
 async fn a_store_that_was_not_migrated_is_not_ready() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("new.db").display());
-    let backstop = Backstop::connect(&url, backstop::Durability::Full).await.unwrap();
-    assert_eq!(ask(&router(&app(backstop, "")), "/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    let backstop = Backstop::connect(&url, backstop::Durability::Full)
+        .await
+        .unwrap();
+    assert_eq!(
+        ask(&router(&app(backstop, "")), "/readyz").await.0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
 }
 
 #[tokio::test]
@@ -250,16 +343,28 @@ async fn requests_are_counted_by_the_pattern_of_their_route() {
     }
     let (_, text) = ask(&router, "/metrics").await;
     let counted = |line: &str| {
-        let found =
-            text.lines().find_map(|told| told.strip_prefix(line)).and_then(|value| value.trim().parse().ok());
+        let found = text
+            .lines()
+            .find_map(|told| told.strip_prefix(line))
+            .and_then(|value| value.trim().parse().ok());
         found.unwrap_or(0_u64)
     };
     assert!(
-        counted("backstop_http_requests_total{method=\"GET\",route=\"/v1/jobs/{id}\",status=\"200\"}") >= 2
+        counted(
+            "backstop_http_requests_total{method=\"GET\",route=\"/v1/jobs/{id}\",status=\"200\"}"
+        ) >= 2
     );
-    assert!(counted("backstop_http_requests_total{method=\"GET\",route=\"/odd\",status=\"500\"}") >= 1);
-    assert!(!text.contains("/v1/jobs/1"), "an address is no label: {text}");
-    assert!(!text.contains("/no/such/page"), "nor is one that is nowhere: {text}");
+    assert!(
+        counted("backstop_http_requests_total{method=\"GET\",route=\"/odd\",status=\"500\"}") >= 1
+    );
+    assert!(
+        !text.contains("/v1/jobs/1"),
+        "an address is no label: {text}"
+    );
+    assert!(
+        !text.contains("/no/such/page"),
+        "nor is one that is nowhere: {text}"
+    );
     assert!(text.contains(
         "backstop_http_request_seconds_bucket{method=\"GET\",route=\"/v1/jobs/{id}\",le=\"0.0005\"}"
     ));
@@ -271,7 +376,10 @@ fn the_place_of_a_caller_is_read_from_its_header() {
     let mut headers = axum::http::HeaderMap::new();
     assert_eq!(trace_of(&headers), None);
     headers.insert("traceparent", traceparent.parse().unwrap());
-    assert_eq!(trace_of(&headers).map(|trace| trace.to_string()).as_deref(), Some(traceparent));
+    assert_eq!(
+        trace_of(&headers).map(|trace| trace.to_string()).as_deref(),
+        Some(traceparent)
+    );
     headers.insert("traceparent", "00-nonsense".parse().unwrap());
     assert_eq!(trace_of(&headers), None);
 }
@@ -279,7 +387,10 @@ fn the_place_of_a_caller_is_read_from_its_header() {
 /// The names of all metrics: those read from the store, and those that code of ours tells.
 pub(crate) fn exported() -> BTreeSet<String> {
     let at = backstop::Time::default();
-    let (why, job) = (backstop_core::schedule::Why::Policy, backstop::JobId::named("a"));
+    let (why, job) = (
+        backstop_core::schedule::Why::Policy,
+        backstop::JobId::named("a"),
+    );
     let words = [
         What::Fired,
         What::Late,
@@ -290,7 +401,10 @@ pub(crate) fn exported() -> BTreeSet<String> {
         What::Skipped(why),
     ]
     .map(What::as_str);
-    let mut names: BTreeSet<String> = snapshot::NAMES.iter().map(|name| (*name).to_owned()).collect();
+    let mut names: BTreeSet<String> = snapshot::NAMES
+        .iter()
+        .map(|name| (*name).to_owned())
+        .collect();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for file in [
         "backstop/src/engine/meters.rs",
@@ -302,7 +416,9 @@ pub(crate) fn exported() -> BTreeSet<String> {
         "backstop-server/src/meters/http.rs",
     ] {
         let code = std::fs::read_to_string(crates.join(file)).unwrap();
-        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let code = code
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
         let texts = code.flat_map(|line| line.split('"').skip(1).step_by(2));
         for name in texts.filter(|text| text.starts_with("backstop_")) {
             match name {
@@ -310,7 +426,11 @@ pub(crate) fn exported() -> BTreeSet<String> {
                     names.extend(words.map(|word| name.replace("{}", word)));
                 }
                 "backstop_stream_{}_total" => {
-                    names.extend(Count::ALL.iter().map(|count| name.replace("{}", count.as_str())));
+                    names.extend(
+                        Count::ALL
+                            .iter()
+                            .map(|count| name.replace("{}", count.as_str())),
+                    );
                 }
                 plain => drop(names.insert(plain.to_owned())),
             }
@@ -332,19 +452,34 @@ async fn promtool_finds_nothing_wrong_with_a_scrape() {
         "[schedules.daily]\ncron = \"30 8 * * *\"\nqueue = \"digests\"\n",
     ));
     test.backstop.draft("scraped").push().await.unwrap();
-    test.backstop.worker().handle_raw("scraped", |_| async { Ok(()) }).drain().await.unwrap();
+    test.backstop
+        .worker()
+        .handle_raw("scraped", |_| async { Ok(()) })
+        .drain()
+        .await
+        .unwrap();
     ask(&router, "/odd").await;
     let (_, text) = ask(&router, "/metrics").await;
     for family in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let name = family.split(' ').next().unwrap();
-        assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
+        assert!(
+            text.contains(&format!("# HELP {name} ")),
+            "{name} has no help"
+        );
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("scrape"), &text).unwrap();
     let scrape = std::fs::File::open(folder.path().join("scrape")).unwrap();
-    let output =
-        backstop_testkit::servers::promtool().args(["check", "metrics"]).stdin(scrape).output().unwrap();
-    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
+    let output = backstop_testkit::servers::promtool()
+        .args(["check", "metrics"])
+        .stdin(scrape)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}\n{text}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[tokio::test]
@@ -352,7 +487,10 @@ async fn what_a_worker_does_is_told_by_the_names_of_the_tables() {
     let test = testing::start();
     let router = router(&app(test.backstop.clone(), ""));
     test.backstop.draft("told").push().await.unwrap();
-    let worker = test.backstop.worker().handle_raw("told", |_| async { Ok(()) });
+    let worker = test
+        .backstop
+        .worker()
+        .handle_raw("told", |_| async { Ok(()) });
     worker.drain().await.unwrap();
     let (_, text) = ask(&router, "/metrics").await;
     for line in [
@@ -361,7 +499,10 @@ async fn what_a_worker_does_is_told_by_the_names_of_the_tables() {
         "backstop_run_seconds_count{queue=\"told\"} 1",
         "backstop_start_delay_seconds_bucket{queue=\"told\",le=\"0.1\"} 1",
     ] {
-        assert!(text.lines().any(|told| told == line), "{line} is missing:\n{text}");
+        assert!(
+            text.lines().any(|told| told == line),
+            "{line} is missing:\n{text}"
+        );
     }
 }
 
@@ -369,7 +510,10 @@ async fn what_a_worker_does_is_told_by_the_names_of_the_tables() {
 fn every_histogram_that_is_told_has_its_buckets() {
     let exported = exported();
     for (name, _) in recorder::HISTOGRAMS {
-        assert!(exported.contains(name), "{name} has buckets, and nobody tells it");
+        assert!(
+            exported.contains(name),
+            "{name} has buckets, and nobody tells it"
+        );
     }
     let seconds = exported.iter().filter(|name| name.ends_with("_seconds"));
     for name in seconds.filter(|name| !snapshot::NAMES.contains(&name.as_str())) {

@@ -22,8 +22,10 @@ pub(super) struct Asset {
 }
 
 /// Colours and sizes, and what uses them.
-const STYLE_TEXT: &str =
-    concat!(include_str!("../../assets/tokens.css"), include_str!("../../assets/backstop.css"));
+const STYLE_TEXT: &str = concat!(
+    include_str!("../../assets/tokens.css"),
+    include_str!("../../assets/backstop.css")
+);
 
 /// The style.
 pub(super) static STYLE: Asset = Asset {
@@ -76,7 +78,10 @@ pub(super) fn routes() -> Router<App> {
 }
 
 async fn serve(Path(file): Path<String>) -> Response {
-    let Some(asset) = [&STYLE, &SCRIPT, &ICON].into_iter().find(|asset| asset.file() == file) else {
+    let Some(asset) = [&STYLE, &SCRIPT, &ICON]
+        .into_iter()
+        .find(|asset| asset.file() == file)
+    else {
         return StatusCode::NOT_FOUND.into_response();
     };
     let kind = HeaderValue::from_static(asset.kind);

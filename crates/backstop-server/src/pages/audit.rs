@@ -47,28 +47,37 @@ struct Row {
 }
 
 async fn list(view: View) -> Result<Response, PageFailure> {
-    let (who, what) = (view.query("who").unwrap_or_default(), view.query("what").unwrap_or_default());
+    let (who, what) = (
+        view.query("who").unwrap_or_default(),
+        view.query("what").unwrap_or_default(),
+    );
     let after = view.query("after");
     let fits = |entry: &AuditEntry| entry.who.contains(who) && entry.what.contains(what);
     let audit = view.app().backstop().audit(view.who());
-    let found = view.ask(audit.page(after.map(str::to_owned), PAGE, fits)).await?;
-    let link =
-        Link::to(view.at("/audit")).with_some("who", view.query("who")).with_some("what", view.query("what"));
+    let found = view
+        .ask(audit.page(after.map(str::to_owned), PAGE, fits))
+        .await?;
+    let link = Link::to(view.at("/audit"))
+        .with_some("who", view.query("who"))
+        .with_some("what", view.query("what"));
     let (now, is_filtered) = (view.now(), !who.is_empty() || !what.is_empty());
-    let page =
-        Page {
-            // Not live: nobody waits for it to change.
-            frame: view.frame(Section::Audit, "Audit"),
-            pages: Trail::of(&view, "after")
-                .pages(&link, found.next)
-                .called(if is_filtered && found.is_cut { "Go on looking" } else { "Next page" }),
-            rows: found.entries.iter().map(|entry| row(entry, now)).collect(),
-            who: who.to_owned(),
-            what: what.to_owned(),
-            looked: (is_filtered && found.is_cut).then(|| text::count(LOOKS_MAX as u64)),
-            is_filtered: is_filtered || after.is_some(),
-            kept: ENTRIES_MAX,
-        };
+    let page = Page {
+        // Not live: nobody waits for it to change.
+        frame: view.frame(Section::Audit, "Audit"),
+        pages: Trail::of(&view, "after").pages(&link, found.next).called(
+            if is_filtered && found.is_cut {
+                "Go on looking"
+            } else {
+                "Next page"
+            },
+        ),
+        rows: found.entries.iter().map(|entry| row(entry, now)).collect(),
+        who: who.to_owned(),
+        what: what.to_owned(),
+        looked: (is_filtered && found.is_cut).then(|| text::count(LOOKS_MAX as u64)),
+        is_filtered: is_filtered || after.is_some(),
+        kept: ENTRIES_MAX,
+    };
     view.show(&page)
 }
 

@@ -64,7 +64,11 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let page = Page {
         frame: view.frame(Section::Breakers, "Breakers and gates").live(),
         left_out: guards.len().saturating_sub(ROWS_MAX),
-        rows: guards.iter().take(ROWS_MAX).map(|guard| row(&view, guard, now)).collect(),
+        rows: guards
+            .iter()
+            .take(ROWS_MAX)
+            .map(|guard| row(&view, guard, now))
+            .collect(),
         why_max: WHY_CHARS_MAX,
     };
     view.show(&page)
@@ -72,35 +76,57 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 
 fn row(view: &View, guard: &GuardStatus, now: Time) -> Row {
     let (queue, status) = (guard.name.queue(), &guard.status);
-    let dead = Link::to(view.at("/dead")).with("queue", queue).with_some("kind", guard.name.kind());
+    let dead = Link::to(view.at("/dead"))
+        .with("queue", queue)
+        .with_some("kind", guard.name.kind());
     let counted = match guard.deaths {
         Some(deaths) => text::many(deaths, "death", "deaths"),
-        None => text::many(status.failure_count.into(), "failure in a row", "failures in a row"),
+        None => text::many(
+            status.failure_count.into(),
+            "failure in a row",
+            "failures in a row",
+        ),
     };
     Row {
         anchor: anchor("guard", &guard.name.to_string()),
         name: guard.name.to_string(),
-        what: if guard.name.kind().is_some() { "gate" } else { "breaker" },
+        what: if guard.name.kind().is_some() {
+            "gate"
+        } else {
+            "breaker"
+        },
         state: state_of(guard),
         is_shut: guard.is_shut(),
         since: When::maybe(status.opened_at, now),
         next_probe: When::maybe(status.next_probe_at, now),
-        why: status.events.last().map(|event| event.why.clone()).unwrap_or_default(),
+        why: status
+            .events
+            .last()
+            .map(|event| event.why.clone())
+            .unwrap_or_default(),
         failures: counted,
         rejected: text::count(status.rejected_calls),
         settings: told(guard),
         dead: dead.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(queue.as_str()))),
         queue: queue.to_string(),
-        events: status.events.iter().rev().map(|event| shown(guard, event, now)).collect(),
+        events: status
+            .events
+            .iter()
+            .rev()
+            .map(|event| shown(guard, event, now))
+            .collect(),
     }
 }
 
 /// When it opens, and what it takes to close it.
 fn told(guard: &GuardStatus) -> String {
     let settings = &guard.settings;
-    let (after, needed, probes) =
-        (text::span(settings.recovery_timeout), settings.success_threshold, settings.half_open_max_calls);
+    let (after, needed, probes) = (
+        text::span(settings.recovery_timeout),
+        settings.success_threshold,
+        settings.half_open_max_calls,
+    );
     match guard.name.kind() {
         None => {
             let failures = settings.failure_threshold;
@@ -108,7 +134,9 @@ fn told(guard: &GuardStatus) -> String {
                 "opens at {failures} failures in a row; tried again after {after}; {needed} of {probes} probes close it"
             )
         }
-        Some(_) => format!("once shut, tried again after {after}; {needed} of {probes} probes open it"),
+        Some(_) => {
+            format!("once shut, tried again after {after}; {needed} of {probes} probes open it")
+        }
     }
 }
 
@@ -137,6 +165,8 @@ async fn open(view: View, posted: Posted) -> Result<Response, PageFailure> {
     let why = posted.get("why").or(changes.reason()).unwrap_or(BY_HAND);
     let why: String = why.chars().take(WHY_CHARS_MAX).collect();
     view.ask(changes.open(&name, &why)).await?;
-    let note = format!("{name} lets nothing through until somebody resets it; its jobs stay where they are.");
+    let note = format!(
+        "{name} lets nothing through until somebody resets it; its jobs stay where they are."
+    );
     Ok(Note::done(note).on(view.app().base(), &view.at("/breakers")))
 }

@@ -42,9 +42,13 @@ pub(super) fn routes() -> Router<App> {
 /// The dead letters, in the caller's name and with the secrets of the configuration hidden.
 fn letters(view: &View) -> DeadLetters {
     let config = view.app().config();
-    let policies = config.queues.iter().map(|(name, entry)| (name.clone(), entry.settings.retry.clone()));
+    let policies = config
+        .queues
+        .iter()
+        .map(|(name, entry)| (name.clone(), entry.settings.retry.clone()));
     let dead = view.app().backstop().dead().by(view.who());
-    dead.redacting(config.redaction.clone()).retrying_by(policies.collect())
+    dead.redacting(config.redaction.clone())
+        .retrying_by(policies.collect())
 }
 
 #[derive(Template)]
@@ -128,13 +132,26 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let queue_link = |name: &backstop_core::QueueName| {
         let is_on = filter.0.queue.as_ref() == Some(name);
         let link = link.clone().without("after");
-        let link = if is_on { link.without("queue") } else { link.with("queue", name) };
+        let link = if is_on {
+            link.without("queue")
+        } else {
+            link.with("queue", name)
+        };
         (is_on, link.to_string())
     };
-    let queues = stats.queues.iter().filter(|(_, count)| **count > 0).map(|(name, count)| {
-        let (is_on, link) = queue_link(name);
-        QueueChip { name: name.to_string(), count: text::count(*count), link, is_on }
-    });
+    let queues = stats
+        .queues
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(name, count)| {
+            let (is_on, link) = queue_link(name);
+            QueueChip {
+                name: name.to_string(),
+                count: text::count(*count),
+                link,
+                is_on,
+            }
+        });
     let runs = super::runs::word(&view).await?;
     let page = Page {
         runs,
@@ -142,9 +159,21 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         chips: filter.chips(&link),
         queues: queues.collect(),
         total: text::count(stats.total),
-        groups: if shows_letters { None } else { Some(groups(&view, &dead, &filter, now).await?) },
-        letters: if shows_letters { Some(page_of(&view, &dead, &filter, now).await?) } else { None },
-        tabs: tabs(&view, &filter, if shows_letters { "letters" } else { "groups" }),
+        groups: if shows_letters {
+            None
+        } else {
+            Some(groups(&view, &dead, &filter, now).await?)
+        },
+        letters: if shows_letters {
+            Some(page_of(&view, &dead, &filter, now).await?)
+        } else {
+            None
+        },
+        tabs: tabs(
+            &view,
+            &filter,
+            if shows_letters { "letters" } else { "groups" },
+        ),
         kept: link.pairs().to_vec(),
         redrive: filter.on(view.at("/dead/redrive")).to_string(),
         filter: filter.shown(),
@@ -155,16 +184,27 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 /// Not live where letters are looked into: that costs more than somebody who only left the page open should.
 fn frame(view: &View, filter: &LetterFilter) -> Frame {
     let frame = view.frame(Section::Dead, "Dead letters");
-    if filter.0.text.is_some() { frame } else { frame.live() }
+    if filter.0.text.is_some() {
+        frame
+    } else {
+        frame.live()
+    }
 }
 
 /// Groups, letters, redrives.
 fn tabs(view: &View, filter: &LetterFilter, on: &str) -> Vec<Tab> {
     let queue = Link::to(view.at("/dead")).with_some("queue", filter.0.queue.as_ref());
-    let tab = |word, link: Link| Tab { word, link: link.to_string(), is_on: word == on };
+    let tab = |word, link: Link| Tab {
+        word,
+        link: link.to_string(),
+        is_on: word == on,
+    };
     vec![
         tab("groups", queue),
-        tab("letters", filter.on(view.at("/dead")).with("view", "letters")),
+        tab(
+            "letters",
+            filter.on(view.at("/dead")).with("view", "letters"),
+        ),
         tab("redrives", Link::to(view.at("/dead/redrives"))),
     ]
 }
@@ -175,7 +215,9 @@ async fn groups(
     filter: &LetterFilter,
     now: Time,
 ) -> Result<Groups, PageFailure> {
-    let groups = view.ask(dead.groups(filter.0.queue.clone(), GROUPS)).await?;
+    let groups = view
+        .ask(dead.groups(filter.0.queue.clone(), GROUPS))
+        .await?;
     Ok(Groups {
         is_cut: groups.len() == GROUPS,
         rows: groups.iter().map(|group| row(view, group, now)).collect(),
@@ -184,22 +226,39 @@ async fn groups(
 
 fn row(view: &View, group: &DeadGroup, now: Time) -> GroupRow {
     let of_group = |path: &str| {
-        Link::to(view.at(path)).with("queue", &group.queue).with("fingerprint", group.fingerprint)
+        Link::to(view.at(path))
+            .with("queue", &group.queue)
+            .with("fingerprint", group.fingerprint)
     };
     GroupRow {
-        error_type: group.sample.error_type.as_deref().map(text::name).unwrap_or_default(),
+        error_type: group
+            .sample
+            .error_type
+            .as_deref()
+            .map(text::name)
+            .unwrap_or_default(),
         error: truncated(text::name(&group.sample.error), ERROR_MAX),
         fingerprint: group.fingerprint.to_string(),
         queue: group.queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(group.queue.as_str()))),
-        kind: group.sample.kind.as_ref().map(|kind| text::name(kind.as_str())).unwrap_or_default(),
+        kind: group
+            .sample
+            .kind
+            .as_ref()
+            .map(|kind| text::name(kind.as_str()))
+            .unwrap_or_default(),
         count: text::count(group.count),
         first: When::new(group.first_at, now),
         last: When::new(group.last_at, now),
         link: of_group("/dead").to_string(),
         redrive: of_group("/dead/redrive").to_string(),
-        requeue: of_group("/dead/confirm").with("action", "requeue").with("all", "matching").to_string(),
-        sample: Pick::new(group.sample.id, &group.queue).link(view, "/dead").to_string(),
+        requeue: of_group("/dead/confirm")
+            .with("action", "requeue")
+            .with("all", "matching")
+            .to_string(),
+        sample: Pick::new(group.sample.id, &group.queue)
+            .link(view, "/dead")
+            .to_string(),
     }
 }
 
@@ -214,9 +273,15 @@ async fn page_of(
     let link = filter.on(view.at("/dead")).with("view", "letters");
     let matching = view.ask(filter::count(dead, &filter.0)).await?;
     Ok(Letters {
-        rows: page.letters.iter().map(|letter| letter_row(view, letter, now)).collect(),
+        rows: page
+            .letters
+            .iter()
+            .map(|letter| letter_row(view, letter, now))
+            .collect(),
         damaged: page.damaged.iter().map(told).collect(),
-        pages: Trail::of(view, "after").pages(&link, page.next).ordered("those that died last first"),
+        pages: Trail::of(view, "after")
+            .pages(&link, page.next)
+            .ordered("those that died last first"),
         matching: matching.map(|count| count.to_string()),
     })
 }

@@ -49,11 +49,24 @@ struct Refused<'a> {
 
 /// That page. `base` is the path everything is mounted under.
 pub(crate) fn refused(base: &str, status: StatusCode, title: &str, detail: &str) -> Response {
-    let (style, icon) = (format!("{base}{}", STYLE.path()), format!("{base}{}", ICON.path()));
+    let (style, icon) = (
+        format!("{base}{}", STYLE.path()),
+        format!("{base}{}", ICON.path()),
+    );
     // A sentence of its own on a page; to programs it is told as it is.
     let detail = capital(detail);
-    let page = Refused { base, style, icon, status: status.as_u16(), title, detail: &detail };
-    let content = [(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))];
+    let page = Refused {
+        base,
+        style,
+        icon,
+        status: status.as_u16(),
+        title,
+        detail: &detail,
+    };
+    let content = [(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    )];
     match page.render() {
         Ok(body) => (status, content, body).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -86,8 +99,15 @@ impl IntoResponse for PageFailure {
         let (view, cause) = *self.0;
         let (status, title, sentence, detail, advice) = cause.told();
         let frame = view.frame(Section::Outside, title);
-        let page = Page { frame, status: status.as_u16(), sentence, detail, advice };
-        view.show_as(status, &page).unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+        let page = Page {
+            frame,
+            status: status.as_u16(),
+            sentence,
+            detail,
+            advice,
+        };
+        view.show_as(status, &page)
+            .unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
     }
 }
 

@@ -48,7 +48,10 @@ impl Frame {
     /// A page whose block `live` refreshes itself when something happens.
     #[must_use]
     pub fn live(self) -> Self {
-        Self { is_live: true, ..self }
+        Self {
+            is_live: true,
+            ..self
+        }
     }
 
     /// The sections, in their groups.

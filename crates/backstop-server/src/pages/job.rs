@@ -111,7 +111,11 @@ async fn letter(view: View, Path(id): Path<String>) -> Result<Response, PageFail
             show(&view, *job, Section::Dead, Showing::Redacted).await
         }
         Meant::One(job) => {
-            let link = Pick { id: job.id, queue: named(&view) }.link(&view, "/jobs");
+            let link = Pick {
+                id: job.id,
+                queue: named(&view),
+            }
+            .link(&view, "/jobs");
             Ok(Redirect::to(&link.to_string()).into_response())
         }
         Meant::Several(jobs) => choose(&view, &jobs, "/dead"),
@@ -119,21 +123,31 @@ async fn letter(view: View, Path(id): Path<String>) -> Result<Response, PageFail
 }
 
 /// The payload as it is: asked for in so many words, and written down before it is shown.
-async fn whole(view: View, Path(id): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+async fn whole(
+    view: View,
+    Path(id): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     let audit = view.audit(&posted)?;
     let job = match meant(&view, &id).await? {
         Meant::One(job) => job,
         Meant::Several(jobs) => return choose(&view, &jobs, "/jobs"),
     };
     let shown = async { Ok::<_, backstop_core::port::StoreError>((1, ())) };
-    view.ask(audit.around("job payload", serde_json::json!({ "ids": [job.id] }), shown)).await?;
-    let section = if job.state == State::Dead { Section::Dead } else { Section::Jobs };
+    view.ask(audit.around("job payload", serde_json::json!({ "ids": [job.id] }), shown))
+        .await?;
+    let section = if job.state == State::Dead {
+        Section::Dead
+    } else {
+        Section::Jobs
+    };
     show(&view, *job, section, Showing::Whole).await
 }
 
 /// The queue that the address names.
 fn named(view: &View) -> Option<QueueName> {
-    view.query("queue").and_then(|name| QueueName::new(name).ok())
+    view.query("queue")
+        .and_then(|name| QueueName::new(name).ok())
 }
 
 /// The job that is meant: that of the queue that is named, or, if it has gone from there or none is, whichever there is.
@@ -146,9 +160,14 @@ async fn meant(view: &View, id: &str) -> Result<Meant, PageFailure> {
     }
     let mut found = view.ask(backstop.namesakes(id)).await?;
     match found.len() {
-        0 | 1 => found.pop().map(|job| Meant::One(Box::new(job))).ok_or_else(|| {
-            view.missing(format!("There is no job {id}; it may have been deleted, or pruned after it ended."))
-        }),
+        0 | 1 => found
+            .pop()
+            .map(|job| Meant::One(Box::new(job)))
+            .ok_or_else(|| {
+                view.missing(format!(
+                    "There is no job {id}; it may have been deleted, or pruned after it ended."
+                ))
+            }),
         _ => Ok(Meant::Several(found)),
     }
 }
@@ -182,7 +201,10 @@ fn choose(view: &View, jobs: &[Job], under: &str) -> Result<Response, PageFailur
     };
     let page = Choice {
         frame: view.frame(Section::Jobs, "Which job?").live(),
-        id: jobs.first().map(|job| job.id.to_string()).unwrap_or_default(),
+        id: jobs
+            .first()
+            .map(|job| job.id.to_string())
+            .unwrap_or_default(),
         rows: jobs.iter().map(row).collect(),
     };
     view.show(&page)
@@ -191,13 +213,25 @@ fn choose(view: &View, jobs: &[Job], under: &str) -> Result<Response, PageFailur
 /// Where the whole payload is asked for.
 fn payload_link(view: &View, pick: &Pick) -> String {
     let path = view.at(&format!("/jobs/{}/payload", pick.id));
-    Link::to(path).with_some("queue", pick.queue.as_ref()).to_string()
+    Link::to(path)
+        .with_some("queue", pick.queue.as_ref())
+        .to_string()
 }
 
-async fn show(view: &View, job: Job, section: Section, showing: Showing) -> Result<Response, PageFailure> {
+async fn show(
+    view: &View,
+    job: Job,
+    section: Section,
+    showing: Showing,
+) -> Result<Response, PageFailure> {
     let config = view.app().config();
-    let explained =
-        view.ask(view.app().backstop().why_of(job.clone(), |job| config.max_attempts(job))).await?;
+    let explained = view
+        .ask(
+            view.app()
+                .backstop()
+                .why_of(job.clone(), |job| config.max_attempts(job)),
+        )
+        .await?;
     let (job, answer) = (&job, &explained.why);
     let (now, pick) = (view.now(), Pick::new(job.id, &job.queue));
     let holder = view.ask(holder(view, job, now)).await?;
@@ -212,7 +246,11 @@ async fn show(view: &View, job: Job, section: Section, showing: Showing) -> Resu
     let frame = view.frame(section, format!("{title} {}", super::jobs::short(job.id)));
     let page = Page {
         // What was asked for once is not fetched again behind the caller's back.
-        frame: if showing == Showing::Whole { frame } else { frame.live() },
+        frame: if showing == Showing::Whole {
+            frame
+        } else {
+            frame.live()
+        },
         id: job.id.to_string(),
         pick: pick.to_string(),
         show_payload: payload_link(view, &pick),
@@ -222,7 +260,10 @@ async fn show(view: &View, job: Job, section: Section, showing: Showing) -> Resu
         queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
         title,
         kind: text::name(job.kind.as_str()),
-        kind_link: Link::to(view.at("/jobs")).with("queue", &job.queue).with("kind", &job.kind).to_string(),
+        kind_link: Link::to(view.at("/jobs"))
+            .with("queue", &job.queue)
+            .with("kind", &job.kind)
+            .to_string(),
         why: config.redaction.text(&sentence(answer)),
         next: next(view, answer, job),
         facts: facts(view, job, holder, now),
@@ -233,29 +274,45 @@ async fn show(view: &View, job: Job, section: Section, showing: Showing) -> Resu
         actions: actions(Some(job.state)).into_iter().map(deed).collect(),
         act: view.at("/jobs/act"),
         death: death(view, job),
-        queues: queues.iter().take(500).map(|queue| queue.name.to_string()).collect(),
+        queues: queues
+            .iter()
+            .take(500)
+            .map(|queue| queue.name.to_string())
+            .collect(),
     };
     view.show(&page)
 }
 
 /// What a job is called by: its kind, or its queue where nobody has named a kind.
 fn title(job: &Job) -> String {
-    if job.kind == Kind::default() { format!("Job of {}", job.queue) } else { text::name(job.kind.as_str()) }
+    if job.kind == Kind::default() {
+        format!("Job of {}", job.queue)
+    } else {
+        text::name(job.kind.as_str())
+    }
 }
 
 /// The job that has its unique key, if it is another one.
 async fn holder(view: &View, job: &Job, now: Time) -> Answer<Option<KeyHolder>> {
-    let Some(key) = &job.unique_key else { return Ok(None) };
-    let mut holders = view.store().holders(job.queue.clone(), vec![key.clone()], now).await?;
-    Ok(holders.pop().flatten().filter(|holder| holder.job != job.id))
+    let Some(key) = &job.unique_key else {
+        return Ok(None);
+    };
+    let mut holders = view
+        .store()
+        .holders(job.queue.clone(), vec![key.clone()], now)
+        .await?;
+    Ok(holders
+        .pop()
+        .flatten()
+        .filter(|holder| holder.job != job.id))
 }
 
 fn sentence(answer: &Why) -> String {
     let words = text::to_the_second(&answer.to_string());
     let mut letters = words.chars();
-    letters
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).chain(['.']).collect())
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).chain(['.']).collect()
+    })
 }
 
 /// Where to go to have it run, where somebody can do something about it.
@@ -272,9 +329,10 @@ fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
         Why::Lost { .. } | Why::Quiet { .. } | Why::UnknownKind { .. } => {
             ("Look at the workers".to_owned(), view.at("/workers"))
         }
-        Why::UniqueTwin { twin, .. } => {
-            ("Look at its twin".to_owned(), Pick::new(*twin, &job.queue).link(view, "/jobs").to_string())
-        }
+        Why::UniqueTwin { twin, .. } => (
+            "Look at its twin".to_owned(),
+            Pick::new(*twin, &job.queue).link(view, "/jobs").to_string(),
+        ),
         Why::RateLimited { .. } | Why::Suspect { .. } | Why::Waiting { .. } => {
             ("Look at its queue".to_owned(), queue)
         }
@@ -284,20 +342,39 @@ fn next(view: &View, answer: &Why, job: &Job) -> Option<(String, String)> {
 
 /// How many runs it had, may have, and how long these take if all of them fail.
 fn attempts(job: &Job, config: &Config) -> String {
-    let policy = job.terms.retry().unwrap_or_else(|| config.retry_of(&job.queue));
+    let policy = job
+        .terms
+        .retry()
+        .unwrap_or_else(|| config.retry_of(&job.queue));
     match (policy.max_attempts(), shortest_life(&policy)) {
-        (Some(max), Some(life)) => format!("{} of {max}, spread over at least {}", job.attempt, about(life)),
+        (Some(max), Some(life)) => format!(
+            "{} of {max}, spread over at least {}",
+            job.attempt,
+            about(life)
+        ),
         (Some(max), None) => format!("{} of {max}", job.attempt),
         (None, _) => format!("{}, without a limit", job.attempt),
     }
 }
 
-fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&'static str, Fact)> {
+fn facts(
+    view: &View,
+    job: &Job,
+    holder: Option<KeyHolder>,
+    now: Time,
+) -> Vec<(&'static str, Fact)> {
     let mut facts = vec![
         ("Priority", Fact::Text(job.priority.to_string())),
         ("Attempt", Fact::Text(attempts(job, &view.app().config()))),
         ("Came in", Fact::When(When::new(job.inserted_at, now))),
-        (if job.state.is_final() { "Was to run" } else { "To run" }, Fact::When(When::new(job.run_at, now))),
+        (
+            if job.state.is_final() {
+                "Was to run"
+            } else {
+                "To run"
+            },
+            Fact::When(When::new(job.run_at, now)),
+        ),
     ];
     if let Some(span) = job.running_for(now) {
         facts.push(("Running for", Fact::Text(text::span(span))));
@@ -309,43 +386,71 @@ fn facts(view: &View, job: &Job, holder: Option<KeyHolder>, now: Time) -> Vec<(&
         facts.push(("Because", Fact::Text(reason.as_str().replace('_', " "))));
     }
     if job.lost_leases > 0 {
-        facts.push(("Workers lost with it", Fact::Text(text::count(job.lost_leases.into()))));
+        facts.push((
+            "Workers lost with it",
+            Fact::Text(text::count(job.lost_leases.into())),
+        ));
     }
     if job.requeues > 0 {
-        facts.push(("Requeued", Fact::Text(text::many(job.requeues.into(), "time", "times"))));
+        facts.push((
+            "Requeued",
+            Fact::Text(text::many(job.requeues.into(), "time", "times")),
+        ));
     }
     if let Some(key) = &job.unique_key {
         facts.push(("Unique key", Fact::Code(key.to_string())));
     }
     if let Some(holder) = holder {
         let link = Pick::new(holder.job, &job.queue).link(view, "/jobs");
-        facts.push(("Held by a twin", Fact::Link(holder.job.to_string(), link.to_string())));
+        facts.push((
+            "Held by a twin",
+            Fact::Link(holder.job.to_string(), link.to_string()),
+        ));
     }
     if let Some(policy) = job.terms.retry() {
-        facts.push(("Its own retry", Fact::Code(String::from_utf8_lossy(&policy.to_json()).into_owned())));
+        facts.push((
+            "Its own retry",
+            Fact::Code(String::from_utf8_lossy(&policy.to_json()).into_owned()),
+        ));
     }
     facts
 }
 
 fn deed(word: &'static str) -> Deed {
     let (sentence, is_danger) = match word {
-        "retry" => {
-            ("It runs as soon as a worker is free, with all its attempts again if it had ended.", false)
-        }
-        "cancel" => {
-            ("It does not run any more; if it runs, its worker is told to stop. It can be retried.", true)
-        }
-        _ => ("It is removed with its history and cannot be brought back.", true),
+        "retry" => (
+            "It runs as soon as a worker is free, with all its attempts again if it had ended.",
+            false,
+        ),
+        "cancel" => (
+            "It does not run any more; if it runs, its worker is told to stop. It can be retried.",
+            true,
+        ),
+        _ => (
+            "It is removed with its history and cannot be brought back.",
+            true,
+        ),
     };
-    Deed { word, sentence, is_danger }
+    Deed {
+        word,
+        sentence,
+        is_danger,
+    }
 }
 
 fn death(view: &View, job: &Job) -> Option<Death> {
     let fingerprint: Fingerprint = job.fingerprint()?;
     let of_group = |path: &str| {
-        Link::to(view.at(path)).with("queue", &job.queue).with("fingerprint", fingerprint).to_string()
+        Link::to(view.at(path))
+            .with("queue", &job.queue)
+            .with("fingerprint", fingerprint)
+            .to_string()
     };
-    let context = job.history.failures().pop().and_then(|failure| failure.context);
+    let context = job
+        .history
+        .failures()
+        .pop()
+        .and_then(|failure| failure.context);
     Some(Death {
         group: fingerprint.to_string(),
         group_link: of_group("/dead"),
@@ -358,7 +463,8 @@ fn death(view: &View, job: &Job) -> Option<Death> {
 /// What was known about the world when it died.
 fn around(context: &Context) -> Vec<(String, String)> {
     let mut around = Vec::new();
-    let mut say = |what: &str, said: Option<String>| around.extend(said.map(|said| (what.to_owned(), said)));
+    let mut say =
+        |what: &str, said: Option<String>| around.extend(said.map(|said| (what.to_owned(), said)));
     say("worker", context.worker.clone());
     say("host", context.host.clone());
     say("version", context.version.clone());

@@ -102,7 +102,11 @@ struct Row {
 async fn list(view: View) -> Result<Response, PageFailure> {
     if let Some(id) = view.query("id") {
         let queue = JobFilter::of(&view)?.queue;
-        let found = Pick { queue, ..Pick::read(id) }.link(&view, "/jobs");
+        let found = Pick {
+            queue,
+            ..Pick::read(id)
+        }
+        .link(&view, "/jobs");
         return Ok(Redirect::to(&found.to_string()).into_response());
     }
     let filter = JobFilter::of(&view)?;
@@ -111,7 +115,13 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let cursor = view.query("after").map(str::to_owned);
     let config = view.app().config();
     let (search, redaction) = (filter.search(), &config.redaction);
-    let page = view.ask(view.app().backstop().search(&search, redaction, cursor, PAGE)).await?;
+    let page = view
+        .ask(
+            view.app()
+                .backstop()
+                .search(&search, redaction, cursor, PAGE),
+        )
+        .await?;
     let link = filter.link(&view);
     let frame = frame(&view, &filter);
     let suggested = if frame.is_fragment {
@@ -126,11 +136,19 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         filter: filter.shown(),
         chips: filter.chips(&link),
         states: state_chips(&view, &filter, &queues),
-        rows: page.jobs.iter().map(|job| Row::of(job, &view, &config.redaction, now)).collect(),
+        rows: page
+            .jobs
+            .iter()
+            .map(|job| Row::of(job, &view, &config.redaction, now))
+            .collect(),
         damaged: page.damaged.iter().map(told).collect(),
         pages: Trail::of(&view, "after")
             .pages(&link, page.next)
-            .called(if filter.text.is_some() { "Go on looking" } else { "Next page" })
+            .called(if filter.text.is_some() {
+                "Go on looking"
+            } else {
+                "Next page"
+            })
             .ordered(order(filter.state())),
         order: order(filter.state()),
         confirm: view.at("/jobs/confirm"),
@@ -145,7 +163,11 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 /// Not live where payloads are looked into: that costs more than somebody who only left the page open should.
 fn frame(view: &View, filter: &JobFilter) -> Frame {
     let frame = view.frame(Section::Jobs, "Jobs");
-    if filter.text.is_some() { frame } else { frame.live() }
+    if filter.text.is_some() {
+        frame
+    } else {
+        frame.live()
+    }
 }
 
 /// The states with their counts, where those are known without counting: in a queue, or over all.
@@ -157,14 +179,24 @@ fn state_chips(
     let all = StateChip {
         word: "all".to_owned(),
         count: String::new(),
-        link: filter.link(view).without("state").without("worker").to_string(),
+        link: filter
+            .link(view)
+            .without("state")
+            .without("worker")
+            .to_string(),
         is_on: filter.state().is_none(),
     };
     let of = |state: State| {
         // Whoever looks at a worker's jobs looks at running ones.
         let worker = filter.worker.clone().filter(|_| state == State::Running);
-        let in_state = JobFilter { state: Some(state), worker, ..filter.clone() };
-        let count = in_state.count(queues).filter(|count| count.exact().is_some());
+        let in_state = JobFilter {
+            state: Some(state),
+            worker,
+            ..filter.clone()
+        };
+        let count = in_state
+            .count(queues)
+            .filter(|count| count.exact().is_some());
         StateChip {
             word: state.to_string(),
             count: count.map(|count| count.to_string()).unwrap_or_default(),
@@ -172,7 +204,9 @@ fn state_chips(
             is_on: filter.state() == Some(state),
         }
     };
-    std::iter::once(all).chain(State::ALL.into_iter().map(of)).collect()
+    std::iter::once(all)
+        .chain(State::ALL.into_iter().map(of))
+        .collect()
 }
 
 /// In which order a list comes.
@@ -191,11 +225,15 @@ pub(super) fn actions(state: Option<State>) -> Vec<&'static str> {
         let permitted = |state| backstop_core::amend::permitted(action, state).is_ok();
         state.map_or_else(|| State::ALL.into_iter().any(permitted), permitted)
     };
-    [("retry", Action::Retry), ("cancel", Action::Cancel), ("delete", Action::Delete)]
-        .into_iter()
-        .filter(|(_, action)| applies(action))
-        .map(|(word, _)| word)
-        .collect()
+    [
+        ("retry", Action::Retry),
+        ("cancel", Action::Cancel),
+        ("delete", Action::Delete),
+    ]
+    .into_iter()
+    .filter(|(_, action)| applies(action))
+    .map(|(word, _)| word)
+    .collect()
 }
 
 impl Row {
@@ -208,12 +246,19 @@ impl Row {
             link: pick.link(view, "/jobs").to_string(),
             queue: job.queue.to_string(),
             queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
-            kind_link: jobs.with("queue", &job.queue).with("kind", &job.kind).to_string(),
+            kind_link: jobs
+                .with("queue", &job.queue)
+                .with("kind", &job.kind)
+                .to_string(),
             kind: text::name(job.kind.as_str()),
             state: StateMark(job.state),
             attempt: text::count(job.attempt.into()),
             time: time(job, now),
-            worker: job.held_by.as_ref().map(|claimant| claimant.worker.to_string()).unwrap_or_default(),
+            worker: job
+                .held_by
+                .as_ref()
+                .map(|claimant| claimant.worker.to_string())
+                .unwrap_or_default(),
             age: When::new(job.inserted_at, now),
             error: last_error(job, redaction),
         }
@@ -242,7 +287,9 @@ fn time(job: &Job, now: Time) -> Option<(&'static str, When)> {
                 ("started", when(claimant.since))
             })
         }
-        State::Done | State::Dead | State::Cancelled => job.finished_at.map(|at| ("ended", when(at))),
+        State::Done | State::Dead | State::Cancelled => {
+            job.finished_at.map(|at| ("ended", when(at)))
+        }
     }
 }
 
@@ -254,6 +301,8 @@ pub(super) fn short(id: JobId) -> String {
 
 /// A job that cannot be read, in words.
 pub(super) fn told(damaged: &Damaged) -> String {
-    let id = damaged.id.map_or_else(|| "one without an id".to_owned(), |id| id.to_string());
+    let id = damaged
+        .id
+        .map_or_else(|| "one without an id".to_owned(), |id| id.to_string());
     format!("{id}: {}", damaged.why)
 }

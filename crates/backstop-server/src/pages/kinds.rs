@@ -46,11 +46,15 @@ struct Row {
 }
 
 async fn page(view: View) -> Result<Response, PageFailure> {
-    let window: Window =
-        view.query("window").map_or(Ok(Window::default()), str::parse).map_err(|error| view.bad(error))?;
+    let window: Window = view
+        .query("window")
+        .map_or(Ok(Window::default()), str::parse)
+        .map_err(|error| view.bad(error))?;
     let found = view.ask(kinds(view.app().backstop(), window)).await?;
-    let rows =
-        found.iter().enumerate().map(|(at, (queue, kind, spread))| row(&view, at, queue, kind, spread));
+    let rows = found
+        .iter()
+        .enumerate()
+        .map(|(at, (queue, kind, spread))| row(&view, at, queue, kind, spread));
     let page = Page {
         frame: view.frame(Section::Kinds, "Kinds").live(),
         windows: windows(&view.at("/kinds"), window),
@@ -63,13 +67,17 @@ async fn page(view: View) -> Result<Response, PageFailure> {
 fn row(view: &View, at: usize, queue: &QueueName, kind: &Kind, spread: &Spread) -> Row {
     let told = |histogram: &Histogram| {
         PERCENTS.map(|percent| {
-            seconds(histogram, percent).map_or_else(|| "–".to_owned(), |value| Unit::Seconds.said(value))
+            seconds(histogram, percent)
+                .map_or_else(|| "–".to_owned(), |value| Unit::Seconds.said(value))
         })
     };
     Row {
         id: format!("{queue}/{kind}"),
         kind: text::name(kind.as_str()),
-        jobs: Link::to(view.at("/jobs")).with("queue", queue).with("kind", kind).to_string(),
+        jobs: Link::to(view.at("/jobs"))
+            .with("queue", queue)
+            .with("kind", kind)
+            .to_string(),
         queue: queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(queue.as_str()))),
         runs: text::count(spread.runs()),
@@ -84,14 +92,23 @@ fn row(view: &View, at: usize, queue: &QueueName, kind: &Kind, spread: &Spread) 
 
 /// How many runs took how long, from the shortest to the longest.
 fn drawn(at: usize, histogram: &Histogram) -> Markup {
-    let counted: Vec<usize> = (0..BUCKETS).filter(|bucket| histogram.buckets()[*bucket] > 0).collect();
-    let (first, last) = (counted.first().copied().unwrap_or(0), counted.last().copied().unwrap_or(0));
+    let counted: Vec<usize> = (0..BUCKETS)
+        .filter(|bucket| histogram.buckets()[*bucket] > 0)
+        .collect();
+    let (first, last) = (
+        counted.first().copied().unwrap_or(0),
+        counted.last().copied().unwrap_or(0),
+    );
     let bar = |bucket: usize| Bar {
         name: match upper(bucket) {
             Some(end) => format!("to {}", Unit::Seconds.said(end.as_secs_f64())),
             None => format!("over {}", Unit::Seconds.said(lower(bucket).as_secs_f64())),
         },
-        shares: vec![Share { name: "runs", tone: Tone::Plain, count: histogram.buckets()[bucket] }],
+        shares: vec![Share {
+            name: "runs",
+            tone: Tone::Plain,
+            count: histogram.buckets()[bucket],
+        }],
     };
     let bars = Bars {
         id: &format!("spread-{at}"),

@@ -12,12 +12,18 @@ pub struct Link {
 impl Link {
     /// The address `path`, the base included, without parameters.
     pub fn to(path: impl Into<String>) -> Self {
-        Self { path: path.into(), pairs: Vec::new() }
+        Self {
+            path: path.into(),
+            pairs: Vec::new(),
+        }
     }
 
     /// With a parameter, in place of any of this name.
     #[must_use]
-    #[expect(clippy::needless_pass_by_value, reason = "numbers and states are handed over as they are")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "numbers and states are handed over as they are"
+    )]
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.pairs.retain(|(known, _)| known != name);
         self.pairs.push((name.to_owned(), value.to_string()));
@@ -68,17 +74,18 @@ impl fmt::Display for Link {
 /// One part of a path: whatever it says, it is one part. Only `.` and `..` are ways up to every browser, however they are
 /// written; a queue of such a name is for the API and the command line.
 pub fn part(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut part, byte| {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                part.push(char::from(byte));
+    text.bytes()
+        .fold(String::with_capacity(text.len()), |mut part, byte| {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    part.push(char::from(byte));
+                }
+                _ => {
+                    let _ = fmt::Write::write_fmt(&mut part, format_args!("%{byte:02X}"));
+                }
             }
-            _ => {
-                let _ = fmt::Write::write_fmt(&mut part, format_args!("%{byte:02X}"));
-            }
-        }
-        part
-    })
+            part
+        })
 }
 
 /// The id of what has this name within a page, for a link to it and for the script: letters, digits, `-`, `_` and `.` whatever
@@ -110,10 +117,18 @@ mod tests {
 
     #[test]
     fn what_a_parameter_says_stays_in_it() {
-        let link = Link::to("/jobs").with("kind", "a&b=c d\"<>é").with("queue", "q");
-        assert_eq!(link.to_string(), "/jobs?kind=a%26b%3Dc+d%22%3C%3E%C3%A9&queue=q");
+        let link = Link::to("/jobs")
+            .with("kind", "a&b=c d\"<>é")
+            .with("queue", "q");
+        assert_eq!(
+            link.to_string(),
+            "/jobs?kind=a%26b%3Dc+d%22%3C%3E%C3%A9&queue=q"
+        );
         assert_eq!(link.clone().without("kind").to_string(), "/jobs?queue=q");
-        assert_eq!(link.with("queue", "r").without("kind").to_string(), "/jobs?queue=r");
+        assert_eq!(
+            link.with("queue", "r").without("kind").to_string(),
+            "/jobs?queue=r"
+        );
     }
 
     #[test]

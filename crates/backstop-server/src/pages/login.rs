@@ -47,7 +47,11 @@ pub(crate) async fn unfit(app: &App, head: &mut Parts, why: String) -> Response 
     page(&view, None, Some(why)).into_response()
 }
 
-fn page(view: &View, wait: Option<Duration>, unfit: Option<String>) -> Result<Response, PageFailure> {
+fn page(
+    view: &View,
+    wait: Option<Duration>,
+    unfit: Option<String>,
+) -> Result<Response, PageFailure> {
     let mut frame = view.frame(Section::Outside, "Log in");
     // Who asks is not known, or does not matter here: there is nowhere to go but in.
     (frame.caller, frame.has_session) = (None, false);
@@ -61,7 +65,16 @@ fn page(view: &View, wait: Option<Duration>, unfit: Option<String>) -> Result<Re
         None => StatusCode::OK,
     };
     let next = view.query("next").unwrap_or_default().to_owned();
-    let mut answer = view.show_as(status, &Page { frame, next, is_refused, unfit, wait_secs })?;
+    let mut answer = view.show_as(
+        status,
+        &Page {
+            frame,
+            next,
+            is_refused,
+            unfit,
+            wait_secs,
+        },
+    )?;
     if let Some(secs) = wait_secs {
         answer.headers_mut().insert(RETRY_AFTER, secs.into());
     }

@@ -88,11 +88,18 @@ impl<T: Send + Sync + 'static> Looks<T> {
         if things.len() >= KEPT_MAX && !things.contains_key(name) {
             things.retain(|_, thing| thing.looking.is_some());
         }
-        let thing = things.entry(name.to_owned()).or_insert(Thing { seen: None, looking: None });
+        let thing = things.entry(name.to_owned()).or_insert(Thing {
+            seen: None,
+            looking: None,
+        });
         if let Some(looking) = &thing.looking {
             return Some(looking.clone());
         }
-        if thing.seen.as_ref().is_some_and(|(at, _)| now.since(*at) < FRESH) {
+        if thing
+            .seen
+            .as_ref()
+            .is_some_and(|(at, _)| now.since(*at) < FRESH)
+        {
             return None;
         }
         let (ended, looking) = watch::channel(());
@@ -100,8 +107,8 @@ impl<T: Send + Sync + 'static> Looks<T> {
         let (looks, name) = (self.clone(), name.to_owned());
         tokio::spawn(async move {
             let seen = tokio::time::timeout(LOOK_MAX, look).await;
-            let seen =
-                seen.unwrap_or_else(|_| Err(format!("no answer within {LOOK_MAX:?}; it was given up")));
+            let seen = seen
+                .unwrap_or_else(|_| Err(format!("no answer within {LOOK_MAX:?}; it was given up")));
             looks.end(&name, now, seen);
             drop(ended);
         });
@@ -110,7 +117,10 @@ impl<T: Send + Sync + 'static> Looks<T> {
 
     fn end(&self, name: &str, at: Time, seen: Result<T, String>) {
         if let Some(thing) = self.things().get_mut(name) {
-            *thing = Thing { seen: Some((at, Arc::new(seen))), looking: None };
+            *thing = Thing {
+                seen: Some((at, Arc::new(seen))),
+                looking: None,
+            };
         }
     }
 
@@ -153,7 +163,10 @@ mod tests {
             }
         };
         let at = |secs: i64| Time::from_millis(secs * 1_000);
-        let (one, two) = tokio::join!(looks.look("t", at(0), look()), looks.look("t", at(0), look()));
+        let (one, two) = tokio::join!(
+            looks.look("t", at(0), look()),
+            looks.look("t", at(0), look())
+        );
         assert_eq!((seen(&one), seen(&two)), (Some(Ok(1)), Some(Ok(1))));
         assert_eq!(seen(&looks.look("t", at(4), look()).await), Some(Ok(1)));
         assert_eq!(seen(&looks.look("t", at(6), look()).await), Some(Ok(2)));
@@ -162,11 +175,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_database_that_never_answers_is_given_up() {
         let looks: Looks<u32> = Looks::default();
-        let known = looks.look("t", Time::from_millis(0), std::future::pending()).await;
+        let known = looks
+            .look("t", Time::from_millis(0), std::future::pending())
+            .await;
         assert!(known.is_looking);
         tokio::time::sleep(LOOK_MAX).await;
         tokio::task::yield_now().await;
         let known = looks.known("t");
-        assert!(matches!(seen(&known), Some(Err(why)) if why.contains("given up")) && !known.is_looking);
+        assert!(
+            matches!(seen(&known), Some(Err(why)) if why.contains("given up")) && !known.is_looking
+        );
     }
 }

@@ -36,7 +36,10 @@ impl fmt::Display for When {
         let (exact, words) = (text::second(self.at), text::when(self.at, self.now));
         // A span below a millisecond is written with a `<`.
         let words = words.replace('<', "&lt;");
-        write!(f, r#"<time datetime="{exact}" title="{exact}" data-ago="{words}">{words}</time>"#)
+        write!(
+            f,
+            r#"<time datetime="{exact}" title="{exact}" data-ago="{words}">{words}</time>"#
+        )
     }
 }
 
@@ -62,18 +65,33 @@ pub struct Spread {
 
 impl Spread {
     /// The states that are told of.
-    const TOLD: [State; 5] = [State::Running, State::Ready, State::Retrying, State::Scheduled, State::Dead];
+    const TOLD: [State; 5] = [
+        State::Running,
+        State::Ready,
+        State::Retrying,
+        State::Scheduled,
+        State::Dead,
+    ];
 
     /// Of these counts.
     pub fn of(counts: &backstop_core::port::Counts) -> Self {
-        Self { parts: Self::TOLD.into_iter().map(|state| (state, counts.of(state))).collect() }
+        Self {
+            parts: Self::TOLD
+                .into_iter()
+                .map(|state| (state, counts.of(state)))
+                .collect(),
+        }
     }
 }
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Drawn is what has not ended: one dead letter would fill the bar of a queue that has nothing else to do.
-        let drawn = || self.parts.iter().filter(|(state, count)| *state != State::Dead && *count > 0);
+        let drawn = || {
+            self.parts
+                .iter()
+                .filter(|(state, count)| *state != State::Dead && *count > 0)
+        };
         let total: u64 = drawn().map(|(_, count)| count).sum();
         let words: Vec<String> = self
             .parts
@@ -81,7 +99,11 @@ impl fmt::Display for Spread {
             .filter(|(_, count)| *count > 0)
             .map(|(state, count)| format!("{} {state}", text::count(*count)))
             .collect();
-        let words = if words.is_empty() { "empty".to_owned() } else { words.join(", ") };
+        let words = if words.is_empty() {
+            "empty".to_owned()
+        } else {
+            words.join(", ")
+        };
         write!(
             f,
             r#"<svg class="stack" viewBox="0 0 1000 6" preserveAspectRatio="none" role="img" aria-label="{words}"><title>{words}</title>"#
@@ -90,7 +112,10 @@ impl fmt::Display for Spread {
         for (state, count) in drawn() {
             // A few among millions are still to be seen.
             let width = (u128::from(*count) * 1_000 / u128::from(total.max(1))).max(8);
-            write!(f, r#"<rect class="fill-{state}" x="{from}" y="0" width="{width}" height="6"/>"#)?;
+            write!(
+                f,
+                r#"<rect class="fill-{state}" x="{from}" y="0" width="{width}" height="6"/>"#
+            )?;
             from += width;
         }
         f.write_str("</svg>")
@@ -109,7 +134,10 @@ mod tests {
         let mut counts = backstop_core::port::Counts::default();
         *counts.of_mut(State::Dead) = 1;
         let drawn = Spread::of(&counts).to_string();
-        assert!(!drawn.contains("<rect") && drawn.contains("1 dead"), "{drawn}");
+        assert!(
+            !drawn.contains("<rect") && drawn.contains("1 dead"),
+            "{drawn}"
+        );
     }
 
     #[test]

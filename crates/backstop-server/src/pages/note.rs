@@ -41,12 +41,18 @@ impl Note {
 
     /// It was done.
     pub fn done(text: impl Into<String>) -> Self {
-        Self { tone: Tone::Done, text: text.into() }
+        Self {
+            tone: Tone::Done,
+            text: text.into(),
+        }
     }
 
     /// It was not done, or not all of it.
     pub fn refused(text: impl Into<String>) -> Self {
-        Self { tone: Tone::Refused, text: text.into() }
+        Self {
+            tone: Tone::Refused,
+            text: text.into(),
+        }
     }
 
     /// Back to the page at `address`, which shows it.
@@ -57,17 +63,24 @@ impl Note {
         let mut answer = StatusCode::SEE_OTHER.into_response();
         let location = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("."));
         answer.headers_mut().insert(LOCATION, location);
-        answer.headers_mut().append(SET_COOKIE, cookie(base, &value, 60));
+        answer
+            .headers_mut()
+            .append(SET_COOKIE, cookie(base, &value, 60));
         answer
     }
 
     /// What a cookie says; one that nobody here wrote says nothing.
     pub(super) fn read(value: &str) -> Option<Self> {
         let (tone, text) = value.split_once('.')?;
-        let tone = [Tone::Done, Tone::Refused].into_iter().find(|known| known.to_string() == tone)?;
+        let tone = [Tone::Done, Tone::Refused]
+            .into_iter()
+            .find(|known| known.to_string() == tone)?;
         let text = format!("t={text}");
         let (_, text) = form_urlencoded::parse(text.as_bytes()).next()?;
-        Some(Self { tone, text: text.chars().take(CHARS_MAX).collect() })
+        Some(Self {
+            tone,
+            text: text.chars().take(CHARS_MAX).collect(),
+        })
     }
 
     /// Forgets it once it was shown.
@@ -79,7 +92,10 @@ impl Note {
 fn cookie(base: &str, value: &str, max_age: u32) -> HeaderValue {
     // Without a slash at its end: `/base/` would keep it from the page at `/base`.
     let path = if base.is_empty() { "/" } else { base };
-    let text = format!("{}={value}; Path={path}; Max-Age={max_age}; HttpOnly; SameSite=Strict", Note::COOKIE);
+    let text = format!(
+        "{}={value}; Path={path}; Max-Age={max_age}; HttpOnly; SameSite=Strict",
+        Note::COOKIE
+    );
     // A base that is no header text could not have been mounted.
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
 }

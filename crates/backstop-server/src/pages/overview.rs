@@ -34,7 +34,9 @@ const HOUR_MIN: usize = 10;
 const DOCTOR_FRESH: Span = Span::minutes(2);
 
 pub(super) fn routes() -> Router<App> {
-    Router::new().route("/", get(page)).layer(Extension(Seldom::default()))
+    Router::new()
+        .route("/", get(page))
+        .layer(Extension(Seldom::default()))
 }
 
 /// The overview by itself, for an address of its own.
@@ -73,9 +75,10 @@ impl DoctorNote {
         let opinion = &facts.opinion;
         match &opinion.found {
             None if opinion.failed.is_none() => Self::Looking,
-            Some(found) if facts.now.since(found.at) > DOCTOR_FRESH => {
-                Self::Old { at: When::new(found.at, facts.now), is_looking: opinion.is_looking }
-            }
+            Some(found) if facts.now.since(found.at) > DOCTOR_FRESH => Self::Old {
+                at: When::new(found.at, facts.now),
+                is_looking: opinion.is_looking,
+            },
             _ => Self::Nothing,
         }
     }
@@ -103,12 +106,21 @@ async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Respon
     let mut series = view.ask(of_window(window)).await?;
     // A server that has just begun has minutes to show, not hours.
     let is_too_long = view.query("window").is_none() && series.ready.known() < HOUR_MIN;
-    let window = if is_too_long { Window::FiveMinutes } else { window };
+    let window = if is_too_long {
+        Window::FiveMinutes
+    } else {
+        window
+    };
     if is_too_long {
         series = recent.clone();
     }
-    let durations =
-        view.ask(Durations::read(view.app().backstop(), &spreads::Subject::Total, window)).await?;
+    let durations = view
+        .ask(Durations::read(
+            view.app().backstop(),
+            &spreads::Subject::Total,
+            window,
+        ))
+        .await?;
     let mut found = problems(&facts, view.app().base());
     let more_problems = found.len().saturating_sub(PROBLEMS_MAX);
     found.truncate(PROBLEMS_MAX);
@@ -134,15 +146,32 @@ async fn page(view: View, Extension(seldom): Extension<Seldom>) -> Result<Respon
 /// The windows there are, on the page at `path`.
 pub(super) fn windows(path: &str, on: Window) -> Vec<(&'static str, String, bool)> {
     let link = |window: Window| Link::to(path).with("window", window).to_string();
-    Window::ALL.into_iter().map(|window| (window.words(), link(window), window == on)).collect()
+    Window::ALL
+        .into_iter()
+        .map(|window| (window.words(), link(window), window == on))
+        .collect()
 }
 
 fn figures(view: &View, facts: &Facts, series: &QueueSeries) -> Vec<Figure> {
-    let count = |state| facts.queues.iter().map(|queue| queue.counts.of(state)).sum::<u64>();
+    let count = |state| {
+        facts
+            .queues
+            .iter()
+            .map(|queue| queue.counts.of(state))
+            .sum::<u64>()
+    };
     let of_state = |state: State| {
-        let path = if state == State::Dead { view.at("/dead") } else { view.at("/jobs") };
+        let path = if state == State::Dead {
+            view.at("/dead")
+        } else {
+            view.at("/jobs")
+        };
         let link = Link::to(path);
-        let link = if state == State::Dead { link } else { link.with("state", state) };
+        let link = if state == State::Dead {
+            link
+        } else {
+            link.with("state", state)
+        };
         Figure {
             name: state.as_str(),
             dot: state.as_str(),
@@ -152,19 +181,28 @@ fn figures(view: &View, facts: &Facts, series: &QueueSeries) -> Vec<Figure> {
             beside: String::new(),
         }
     };
-    let states = [State::Ready, State::Running, State::Scheduled, State::Retrying, State::Dead];
+    let states = [
+        State::Ready,
+        State::Running,
+        State::Scheduled,
+        State::Retrying,
+        State::Dead,
+    ];
     let mut figures: Vec<Figure> = states.into_iter().map(of_state).collect();
-    let rate = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| Unit::PerSecond.said(value));
+    let rate = |value: Option<f64>| {
+        value.map_or_else(|| "–".to_owned(), |value| Unit::PerSecond.said(value))
+    };
     figures.push(Figure {
         name: "done",
         dot: "done",
         value: rate(series.done.last()),
         is_zero: series.done.last().is_none_or(|rate| rate <= 0.0),
-        link: Link::to(view.at("/jobs")).with("state", State::Done).to_string(),
-        beside: series
-            .enqueued
-            .last()
-            .map_or_else(String::new, |rate| format!("{} pushed", Unit::PerSecond.said(rate))),
+        link: Link::to(view.at("/jobs"))
+            .with("state", State::Done)
+            .to_string(),
+        beside: series.enqueued.last().map_or_else(String::new, |rate| {
+            format!("{} pushed", Unit::PerSecond.said(rate))
+        }),
     });
     let live = facts.live_workers();
     figures.push(Figure {
@@ -215,15 +253,26 @@ pub(super) fn charts(series: &QueueSeries, durations: &Durations) -> Vec<Markup>
     };
     let took = took("took", "How long runs took", &durations.run);
     let delay = self::took("delay", "How late runs started", &durations.wait);
-    [rates, depth, took, delay, wait, letters].iter().map(LineChart::figure).collect()
+    [rates, depth, took, delay, wait, letters]
+        .iter()
+        .map(LineChart::figure)
+        .collect()
 }
 
 /// How long something took: half of all, most, and nearly all took no longer.
 fn took<'a>(id: &'a str, title: &'a str, series: &'a [Series; 3]) -> LineChart<'a> {
     const NAMES: [(&str, Tone); PERCENTS.len()] =
         [("p50", Tone::Good), ("p95", Tone::Warn), ("p99", Tone::Bad)];
-    let lines = NAMES.into_iter().zip(series).map(|((name, tone), series)| Line { name, tone, series });
-    LineChart { id, title, unit: Unit::Seconds, lines: lines.collect() }
+    let lines = NAMES
+        .into_iter()
+        .zip(series)
+        .map(|((name, tone), series)| Line { name, tone, series });
+    LineChart {
+        id,
+        title,
+        unit: Unit::Seconds,
+        lines: lines.collect(),
+    }
 }
 
 /// The queues with the most to do.
@@ -236,6 +285,12 @@ fn busiest(view: &View, facts: &Facts) -> Vec<Row> {
         now: facts.now,
     };
     let mut queues: Vec<&QueueStatus> = facts.queues.iter().collect();
-    queues.sort_by_key(|queue| std::cmp::Reverse((queue.counts.live(), queue.counts.of(State::Dead))));
-    queues.into_iter().take(QUEUES_MAX).map(|queue| Row::of(queue, &row_facts)).collect()
+    queues.sort_by_key(|queue| {
+        std::cmp::Reverse((queue.counts.live(), queue.counts.of(State::Dead)))
+    });
+    queues
+        .into_iter()
+        .take(QUEUES_MAX)
+        .map(|queue| Row::of(queue, &row_facts))
+        .collect()
 }

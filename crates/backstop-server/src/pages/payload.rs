@@ -19,18 +19,34 @@ impl ShownPayload {
     pub fn of(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
-        let text = if is_json { indented(&text) } else { text.into_owned() };
+        let text = if is_json {
+            indented(&text)
+        } else {
+            text.into_owned()
+        };
         let is_cut = text.len() > CHARS_MAX && text.chars().count() > CHARS_MAX;
-        let text = if is_cut { text.chars().take(CHARS_MAX).collect() } else { text };
-        Self { text, is_cut, size: super::text::many(bytes.len() as u64, "byte", "bytes") }
+        let text = if is_cut {
+            text.chars().take(CHARS_MAX).collect()
+        } else {
+            text
+        };
+        Self {
+            text,
+            is_cut,
+            size: super::text::many(bytes.len() as u64, "byte", "bytes"),
+        }
     }
 }
 
 /// The beginning of JSON with a line for each field and element, all of it unless it is longer than is shown: a short list deep inside of
 /// others becomes a long text. An empty list or object stays on its line.
 fn indented(json: &str) -> String {
-    let (mut out, mut depth, mut in_string, mut is_escaped) =
-        (String::with_capacity(json.len().min(2 * CHARS_MAX)), 0, false, false);
+    let (mut out, mut depth, mut in_string, mut is_escaped) = (
+        String::with_capacity(json.len().min(2 * CHARS_MAX)),
+        0,
+        false,
+        false,
+    );
     let mut rest = json.chars().peekable();
     while let Some(next) = rest.next() {
         if out.len() > 4 * CHARS_MAX {
@@ -95,7 +111,10 @@ mod tests {
             br#"{"id":12345678901234567890123,"price":1.10,"far":1e400,"text":"a\"}, \u0041\\","none":[ ],"all":{}}"#,
             "{\n  \"id\": 12345678901234567890123,\n  \"price\": 1.10,\n  \"far\": 1e400,\n  \"text\": \"a\\\"}, \\u0041\\\\\",\n  \"none\": [],\n  \"all\": {}\n}",
         );
-        check(b"[1,[2,{\"a\":3}]]", "[\n  1,\n  [\n    2,\n    {\n      \"a\": 3\n    }\n  ]\n]");
+        check(
+            b"[1,[2,{\"a\":3}]]",
+            "[\n  1,\n  [\n    2,\n    {\n      \"a\": 3\n    }\n  ]\n]",
+        );
     }
 
     #[test]
@@ -113,8 +132,16 @@ mod tests {
         assert_eq!(shown.size, "200,002 bytes");
         assert!(!ShownPayload::of(b"null").is_cut);
         // At a depth of 128 each number has a line of more than 256 characters.
-        let deep = format!("{}{}{}", "[".repeat(128), "0,".repeat(400_000) + "0", "]".repeat(128));
-        assert!(indented(&deep).len() < 5 * CHARS_MAX, "no more is made than is shown");
+        let deep = format!(
+            "{}{}{}",
+            "[".repeat(128),
+            "0,".repeat(400_000) + "0",
+            "]".repeat(128)
+        );
+        assert!(
+            indented(&deep).len() < 5 * CHARS_MAX,
+            "no more is made than is shown"
+        );
         let shown = ShownPayload::of(deep.as_bytes());
         assert!(shown.is_cut && shown.text.chars().count() == CHARS_MAX);
     }

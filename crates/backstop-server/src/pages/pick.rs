@@ -17,16 +17,26 @@ pub(super) struct Pick {
 impl Pick {
     /// The job of this id in this queue.
     pub(super) fn new(id: JobId, queue: &QueueName) -> Self {
-        Self { id, queue: Some(queue.clone()) }
+        Self {
+            id,
+            queue: Some(queue.clone()),
+        }
     }
 
     /// As a page wrote it; any other text is an id, or the name of one.
     pub(super) fn read(text: &str) -> Self {
         let written = text.trim().split_once(':');
-        let read = written.and_then(|(id, queue)| Some((id.parse().ok()?, QueueName::new(queue).ok()?)));
+        let read =
+            written.and_then(|(id, queue)| Some((id.parse().ok()?, QueueName::new(queue).ok()?)));
         match read {
-            Some((id, queue)) => Self { id, queue: Some(queue) },
-            None => Self { id: JobId::from_text(text.trim()), queue: None },
+            Some((id, queue)) => Self {
+                id,
+                queue: Some(queue),
+            },
+            None => Self {
+                id: JobId::from_text(text.trim()),
+                queue: None,
+            },
         }
     }
 
@@ -35,7 +45,10 @@ impl Pick {
         view: &View,
         texts: impl Iterator<Item = &'a str>,
     ) -> Result<Vec<Self>, PageFailure> {
-        let picks: Vec<Self> = texts.filter(|text| !text.trim().is_empty()).map(Self::read).collect();
+        let picks: Vec<Self> = texts
+            .filter(|text| !text.trim().is_empty())
+            .map(Self::read)
+            .collect();
         if picks.len() > AMEND_MAX {
             return Err(view.bad(format!(
                 "At most {AMEND_MAX} jobs are picked one by one; choose all that match instead."
@@ -80,8 +93,21 @@ mod tests {
             assert_eq!(Pick::read(&format!(" {pick} ")), pick);
         }
         assert_eq!(Pick::read("order-17"), Pick { id, queue: None });
-        for name in ["a:b", "order:17:x", ":", &format!("{id}:"), &format!("{id}:no queue")] {
-            assert_eq!(Pick::read(name), Pick { id: JobId::named(name), queue: None }, "{name}");
+        for name in [
+            "a:b",
+            "order:17:x",
+            ":",
+            &format!("{id}:"),
+            &format!("{id}:no queue"),
+        ] {
+            assert_eq!(
+                Pick::read(name),
+                Pick {
+                    id: JobId::named(name),
+                    queue: None
+                },
+                "{name}"
+            );
         }
     }
 }

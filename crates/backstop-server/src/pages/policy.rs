@@ -37,16 +37,27 @@ const EXAMPLES: [(&str, &str); 6] = [
         "exponential",
         r#"{"kind":"exponential","base":"1s","factor":2.0,"cap":"30s","jitter":0.25,"max_attempts":3}"#,
     ),
-    ("fibonacci", r#"{"kind":"fibonacci","unit":"1m","max_attempts":8}"#),
-    ("steps", r#"{"kind":"steps","delays":["10s","20s","30s","60s","60s"],"max_attempts":6}"#),
+    (
+        "fibonacci",
+        r#"{"kind":"fibonacci","unit":"1m","max_attempts":8}"#,
+    ),
+    (
+        "steps",
+        r#"{"kind":"steps","delays":["10s","20s","30s","60s","60s"],"max_attempts":6}"#,
+    ),
     ("polynomial", r#"{"kind":"polynomial","max_attempts":12}"#),
-    ("constant", r#"{"kind":"constant","every":"1m","max_attempts":10}"#),
+    (
+        "constant",
+        r#"{"kind":"constant","every":"1m","max_attempts":10}"#,
+    ),
     ("progressive", r#"{"kind":"progressive"}"#),
 ];
 
 /// The page of the lab.
 pub(super) fn routes() -> Router<App> {
-    Router::new().route("/policy", get(page)).layer(Extension(Arc::new(Semaphore::new(AT_ONCE))))
+    Router::new()
+        .route("/policy", get(page))
+        .layer(Extension(Arc::new(Semaphore::new(AT_ONCE))))
 }
 
 #[derive(Template)]
@@ -97,7 +108,11 @@ impl askama::filters::HtmlSafe for Drawing {}
 impl Fields {
     fn of(view: &View) -> Self {
         let said = |name: &str, usual: &str| {
-            view.query(name).unwrap_or(usual).chars().take(JSON_CHARS_MAX).collect::<String>()
+            view.query(name)
+                .unwrap_or(usual)
+                .chars()
+                .take(JSON_CHARS_MAX)
+                .collect::<String>()
         };
         Self {
             policy: said("policy", EXAMPLES[0].1),
@@ -118,7 +133,11 @@ impl Fields {
         let policy = self.policy()?;
         let attempts = number("Failures", &self.attempts, ATTEMPTS)?;
         let waits = preview(&policy, attempts);
-        Ok(Laid { grid: grid(&policy, &waits), ends: ends(&policy), chart: chart(&waits) })
+        Ok(Laid {
+            grid: grid(&policy, &waits),
+            ends: ends(&policy),
+            chart: chart(&waits),
+        })
     }
 
     fn question(&self) -> Result<Question, String> {
@@ -126,7 +145,8 @@ impl Fields {
         let breaker = match self.breaker.trim() {
             "" => None,
             json => Some(
-                serde_json::from_str::<BreakerSettings>(json).map_err(|error| format!("Breaker: {error}"))?,
+                serde_json::from_str::<BreakerSettings>(json)
+                    .map_err(|error| format!("Breaker: {error}"))?,
             ),
         };
         let rate: Rate = self.rate.parse().map_err(|error| text(&error))?;
@@ -153,22 +173,43 @@ fn bounded(question: Question) -> Result<Question, String> {
             "That is more than {JOBS_MAX} jobs, which a page has no time for: ask for a lower rate or a shorter outage, or use `backstop policy simulate`."
         ));
     }
-    Ok(Question { aftermath_max, ..question })
+    Ok(Question {
+        aftermath_max,
+        ..question
+    })
 }
 
 fn number(what: &str, text: &str, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
-    let number = text.trim().parse().ok().filter(|number| range.contains(number));
-    number.ok_or_else(|| format!("{what}: give a whole number from {} to {}.", range.start(), range.end()))
+    let number = text
+        .trim()
+        .parse()
+        .ok()
+        .filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        format!(
+            "{what}: give a whole number from {} to {}.",
+            range.start(),
+            range.end()
+        )
+    })
 }
 
-async fn page(view: View, Extension(turn): Extension<Arc<Semaphore>>) -> Result<Response, PageFailure> {
+async fn page(
+    view: View,
+    Extension(turn): Extension<Arc<Semaphore>>,
+) -> Result<Response, PageFailure> {
     let asked = Fields::of(&view);
     let simulated = match view.query("simulate") {
         Some(_) => Some(simulate(&asked, &turn).await),
         None => None,
     };
     let example = |(name, json): (&'static str, &str)| {
-        (name, super::Link::to(view.at("/policy")).with("policy", json).to_string())
+        (
+            name,
+            super::Link::to(view.at("/policy"))
+                .with("policy", json)
+                .to_string(),
+        )
     };
     let page = Page {
         frame: view.frame(Section::Policy, "Policy lab"),
@@ -191,10 +232,14 @@ async fn simulate(asked: &Fields, turn: &Arc<Semaphore>) -> Result<Played, Strin
         played
     });
     let played = tokio::time::timeout(PATIENCE, played).await;
-    let played = played
-        .map_err(|_| "It takes longer than a page can wait; use `backstop policy simulate`.".to_owned())?;
-    let played = played.map_err(|_| "The simulation failed; the server's log says why.".to_owned())?;
-    played.map(|(scenario, simulated)| drawn(&scenario, &simulated)).map_err(|error| error.to_string())
+    let played = played.map_err(|_| {
+        "It takes longer than a page can wait; use `backstop policy simulate`.".to_owned()
+    })?;
+    let played =
+        played.map_err(|_| "The simulation failed; the server's log says why.".to_owned())?;
+    played
+        .map(|(scenario, simulated)| drawn(&scenario, &simulated))
+        .map_err(|error| error.to_string())
 }
 
 fn drawn(scenario: &Scenario, simulated: &Simulated) -> Played {
@@ -213,14 +258,24 @@ fn drawn(scenario: &Scenario, simulated: &Simulated) -> Played {
 fn chart(waits: &[Preview]) -> Markup {
     let millis = |span: Span| span.as_millis().unsigned_abs();
     let bar = |wait: &Preview| Bar {
-        name: format!("after {}", super::text::many(wait.failures.into(), "failure", "failures")),
+        name: format!(
+            "after {}",
+            super::text::many(wait.failures.into(), "failure", "failures")
+        ),
         shares: vec![
             Share::new("at least", Tone::Plain, millis(wait.min)),
             Share::new("more at most", Tone::Warn, millis(wait.max.minus(wait.min))),
         ],
     };
     let bars = waits.iter().take(BARS_MAX).map(bar).collect();
-    Bars { id: "waits", title: "How long each wait is", of: "Wait", unit: Unit::Millis, bars }.figure()
+    Bars {
+        id: "waits",
+        title: "How long each wait is",
+        of: "Wait",
+        unit: Unit::Millis,
+        bars,
+    }
+    .figure()
 }
 
 /// Waits that are drawn.
@@ -233,11 +288,23 @@ mod tests {
     #[test]
     fn a_question_that_would_take_too_long_is_refused_with_what_to_do() {
         let asked = |per_second: f64, outage: Span| {
-            bounded(Question { arrivals_per_second: per_second, outage, ..Question::default() })
+            bounded(Question {
+                arrivals_per_second: per_second,
+                outage,
+                ..Question::default()
+            })
         };
         assert!(asked(20.0, Span::minutes(5)).is_ok());
-        assert!(asked(20.0, Span::days(3)).unwrap_err().contains("shorter outage"));
-        assert!(asked(1e12, Span::minutes(1)).unwrap_err().contains("lower rate"));
+        assert!(
+            asked(20.0, Span::days(3))
+                .unwrap_err()
+                .contains("shorter outage")
+        );
+        assert!(
+            asked(1e12, Span::minutes(1))
+                .unwrap_err()
+                .contains("lower rate")
+        );
     }
 
     #[test]

@@ -15,18 +15,25 @@ impl Posted {
     /// The first value of a field; an empty one is none.
     pub fn get(&self, name: &str) -> Option<&str> {
         let named = self.0.iter().filter(|(key, _)| key == name);
-        named.map(|(_, value)| value.trim()).find(|value| !value.is_empty())
+        named
+            .map(|(_, value)| value.trim())
+            .find(|value| !value.is_empty())
     }
 
     /// The same to the letter: a name that begins or ends with a space is another name than one without it.
     pub fn get_exact(&self, name: &str) -> Option<&str> {
         let named = self.0.iter().filter(|(key, _)| key == name);
-        named.map(|(_, value)| value.as_str()).find(|value| !value.is_empty())
+        named
+            .map(|(_, value)| value.as_str())
+            .find(|value| !value.is_empty())
     }
 
     /// All values of a field.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// A field that must be there, read as `T`.
@@ -35,7 +42,9 @@ impl Posted {
         T: std::str::FromStr,
         T::Err: std::fmt::Display,
     {
-        let text = self.get(name).ok_or_else(|| view.bad(format!("The field `{name}` is missing.")))?;
+        let text = self
+            .get(name)
+            .ok_or_else(|| view.bad(format!("The field `{name}` is missing.")))?;
         text.parse().map_err(|error| view.bad(error))
     }
 }
@@ -43,7 +52,10 @@ impl Posted {
 impl Posted {
     /// The reason that is given, if one is.
     pub fn reason(&self, view: &View) -> Result<Option<Reason>, PageFailure> {
-        self.get("reason").map(str::parse).transpose().map_err(|error: BadReason| view.bad(error))
+        self.get("reason")
+            .map(str::parse)
+            .transpose()
+            .map_err(|error: BadReason| view.bad(error))
     }
 }
 

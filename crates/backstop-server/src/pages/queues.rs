@@ -75,8 +75,13 @@ pub(super) struct Tag {
 }
 
 /// The states a list of queues has a column for.
-pub(super) const COLUMNS: [State; 5] =
-    [State::Ready, State::Running, State::Scheduled, State::Retrying, State::Dead];
+pub(super) const COLUMNS: [State; 5] = [
+    State::Ready,
+    State::Running,
+    State::Scheduled,
+    State::Retrying,
+    State::Dead,
+];
 
 /// What a row is made from.
 pub(super) struct Facts<'a> {
@@ -95,14 +100,26 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let workers = taking_jobs(&workers, now);
     let guards = view.ask(view.app().backstop().breakers().list()).await?;
     let (base, history) = (view.app().base(), view.app().history());
-    let facts = Facts { base, workers: &workers, guards: &guards, history, now };
+    let facts = Facts {
+        base,
+        workers: &workers,
+        guards: &guards,
+        history,
+        now,
+    };
     let search = view.query("search").unwrap_or_default().to_owned();
-    let found = queues.iter().filter(|queue| queue.name.as_str().contains(&search));
+    let found = queues
+        .iter()
+        .filter(|queue| queue.name.as_str().contains(&search));
     let found: Vec<&QueueStatus> = found.collect();
     let page = Page {
         frame: view.frame(Section::Queues, "Queues").live(),
         left_out: found.len().saturating_sub(ROWS_MAX),
-        rows: found.into_iter().take(ROWS_MAX).map(|queue| Row::of(queue, &facts)).collect(),
+        rows: found
+            .into_iter()
+            .take(ROWS_MAX)
+            .map(|queue| Row::of(queue, &facts))
+            .collect(),
         is_searched: !search.is_empty(),
         search,
         has_open: queues.iter().any(|queue| queue.gate == Gate::Open),
@@ -114,17 +131,30 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 impl Row {
     pub(super) fn of(queue: &QueueStatus, facts: &Facts<'_>) -> Self {
         let recent = facts.history.recent_queue(&queue.name, facts.now);
-        let waits = queue.next_ready.filter(|at| *at < facts.now).map(|at| facts.now.since(at));
+        let waits = queue
+            .next_ready
+            .filter(|at| *at < facts.now)
+            .map(|at| facts.now.since(at));
         Self {
             link: format!("{}/queues/{}", facts.base, part(queue.name.as_str())),
-            jobs: COLUMNS.into_iter().map(|state| depth(queue, state, facts.base)).collect(),
+            jobs: COLUMNS
+                .into_iter()
+                .map(|state| depth(queue, state, facts.base))
+                .collect(),
             spread: Spread::of(&queue.counts),
             is_paused: queue.gate == Gate::Paused,
             oldest: waits.map(text::span),
             is_old: waits.is_some_and(|waits| waits > super::overview::LATE),
             workers: serving(&queue.name, facts.workers),
-            rate: recent.done.last().map_or_else(|| "–".to_owned(), |rate| Unit::PerSecond.said(rate)),
-            spark: spark(&recent.done, Tone::Good, "jobs done a second, the last five minutes"),
+            rate: recent
+                .done
+                .last()
+                .map_or_else(|| "–".to_owned(), |rate| Unit::PerSecond.said(rate)),
+            spark: spark(
+                &recent.done,
+                Tone::Good,
+                "jobs done a second, the last five minutes",
+            ),
             tags: tags(queue, facts),
             anchor: anchor("queue", queue.name.as_str()),
             name: queue.name.to_string(),
@@ -134,34 +164,57 @@ impl Row {
 
 /// Those that take new jobs.
 pub(super) fn taking_jobs(workers: &[WorkerInfo], now: Time) -> Vec<WorkerStatus> {
-    workers.iter().filter(|worker| worker.takes_jobs(now)).map(|worker| worker.status.clone()).collect()
+    workers
+        .iter()
+        .filter(|worker| worker.takes_jobs(now))
+        .map(|worker| worker.status.clone())
+        .collect()
 }
 
 /// How many workers serve a queue.
 pub(super) fn serving(queue: &QueueName, workers: &[WorkerStatus]) -> u64 {
-    workers.iter().filter(|worker| worker.queues.contains(queue)).count() as u64
+    workers
+        .iter()
+        .filter(|worker| worker.queues.contains(queue))
+        .count() as u64
 }
 
 fn depth(queue: &QueueStatus, state: State, base: &str) -> Depth {
     let count = queue.counts.of(state);
     let link = match state {
         State::Dead => Link::to(format!("{base}/dead")).with("queue", &queue.name),
-        _ => Link::to(format!("{base}/jobs")).with("queue", &queue.name).with("state", state),
+        _ => Link::to(format!("{base}/jobs"))
+            .with("queue", &queue.name)
+            .with("state", state),
     };
-    Depth { state, count: text::count(count), is_zero: count == 0, link: link.to_string() }
+    Depth {
+        state,
+        count: text::count(count),
+        is_zero: count == 0,
+        link: link.to_string(),
+    }
 }
 
 /// What stands out about a queue.
 pub(super) fn tags(queue: &QueueStatus, facts: &Facts<'_>) -> Vec<Tag> {
-    let tag = |word: &str, tone| Tag { word: word.to_owned(), tone };
+    let tag = |word: &str, tone| Tag {
+        word: word.to_owned(),
+        tone,
+    };
     let mut tags = Vec::new();
     if queue.gate == Gate::Paused {
         tags.push(tag("paused", "calm"));
     }
-    let shut = facts.guards.iter().filter(|guard| *guard.name.queue() == queue.name && guard.is_shut());
+    let shut = facts
+        .guards
+        .iter()
+        .filter(|guard| *guard.name.queue() == queue.name && guard.is_shut());
     for guard in shut {
         tags.push(match guard.name.kind() {
-            None => tag(&format!("breaker {}", words(guard.status.state.as_str())), "bad"),
+            None => tag(
+                &format!("breaker {}", words(guard.status.state.as_str())),
+                "bad",
+            ),
             Some(kind) => tag(&format!("gate of {kind} shut"), "bad"),
         });
     }
@@ -190,17 +243,31 @@ pub(super) fn state_of(guard: &GuardStatus) -> String {
     words(guard.word())
 }
 
-async fn pause(view: View, Path(queue): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+async fn pause(
+    view: View,
+    Path(queue): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     let queue = named(&view, &queue)?;
     view.ask(view.changes(&posted)?.pause(&queue)).await?;
-    let note = format!("Queue {queue} is paused: its jobs stay where they are until it is resumed.");
+    let note =
+        format!("Queue {queue} is paused: its jobs stay where they are until it is resumed.");
     Ok(back(&view, &queue, &posted, &Note::done(note)))
 }
 
-async fn resume(view: View, Path(queue): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+async fn resume(
+    view: View,
+    Path(queue): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     let queue = named(&view, &queue)?;
     view.ask(view.changes(&posted)?.resume(&queue)).await?;
-    Ok(back(&view, &queue, &posted, &Note::done(format!("Queue {queue} gives out its jobs again."))))
+    Ok(back(
+        &view,
+        &queue,
+        &posted,
+        &Note::done(format!("Queue {queue} gives out its jobs again.")),
+    ))
 }
 
 /// Pauses every queue that is open, or opens those that were paused so.
@@ -208,8 +275,14 @@ async fn turn_all(view: View, posted: Posted) -> Result<Response, PageFailure> {
     let changes = view.changes(&posted)?;
     let note = match posted.get("action") {
         Some("pause") => {
-            let paused = view.ask(to_the_end(async move { changes.pause_all().await })).await?.len();
-            format!("{} paused: their jobs stay where they are until they are resumed.", queues_are(paused))
+            let paused = view
+                .ask(to_the_end(async move { changes.pause_all().await }))
+                .await?
+                .len();
+            format!(
+                "{} paused: their jobs stay where they are until they are resumed.",
+                queues_are(paused)
+            )
         }
         Some("resume") => {
             match view.ask(to_the_end(async move { changes.resume_all().await })).await?.len() {
@@ -234,7 +307,10 @@ fn queues_are(count: usize) -> String {
 fn back(view: &View, queue: &QueueName, posted: &Posted, note: &Note) -> Response {
     match posted.get("back") {
         Some("list") => back_to_list(view, posted, note),
-        _ => note.on(view.app().base(), &view.at(&format!("/queues/{}", part(queue.as_str())))),
+        _ => note.on(
+            view.app().base(),
+            &view.at(&format!("/queues/{}", part(queue.as_str()))),
+        ),
     }
 }
 

@@ -60,7 +60,9 @@ struct Shown {
 
 /// What leads to them, with how many have not ended.
 pub(super) async fn word(view: &View) -> Result<String, PageFailure> {
-    let under_way = view.ask(Bulk::new(view.app(), view.who()).under_way()).await?;
+    let under_way = view
+        .ask(Bulk::new(view.app(), view.who()).under_way())
+        .await?;
     Ok(match under_way {
         0 => "Bulk actions".to_owned(),
         count => format!("Bulk actions ({} running)", text::count(count)),
@@ -68,20 +70,35 @@ pub(super) async fn word(view: &View) -> Result<String, PageFailure> {
 }
 
 async fn list(view: View) -> Result<Response, PageFailure> {
-    let reports = view.ask(Bulk::new(view.app(), view.who()).reports()).await?;
+    let reports = view
+        .ask(Bulk::new(view.app(), view.who()).reports())
+        .await?;
     let page = ListPage {
         frame: view.frame(Section::Jobs, "Bulk actions").live(),
-        runs: reports.iter().map(|report| Shown::of(&view, report)).collect(),
+        runs: reports
+            .iter()
+            .map(|report| Shown::of(&view, report))
+            .collect(),
     };
     view.show(&page)
 }
 
 async fn one(view: View, Path(id): Path<String>) -> Result<Response, PageFailure> {
-    let report = view.ask(Bulk::new(view.app(), view.who()).report(&id)).await?;
-    let report = report
-        .ok_or_else(|| view.missing(format!("There is no bulk action {id}; the oldest are forgotten.")))?;
+    let report = view
+        .ask(Bulk::new(view.app(), view.who()).report(&id))
+        .await?;
+    let report = report.ok_or_else(|| {
+        view.missing(format!(
+            "There is no bulk action {id}; the oldest are forgotten."
+        ))
+    })?;
     let run = Shown::of(&view, &report);
-    let page = OnePage { frame: view.frame(Section::Jobs, format!("Bulk action: {}", run.what)).live(), run };
+    let page = OnePage {
+        frame: view
+            .frame(Section::Jobs, format!("Bulk action: {}", run.what))
+            .live(),
+        run,
+    };
     view.show(&page)
 }
 
@@ -93,20 +110,30 @@ async fn stop(view: View, Path(id): Path<String>, posted: Posted) -> Result<Resp
     } else {
         Note::refused("It has ended already.")
     };
-    Ok(note.on(view.app().base(), &view.at(&format!("/jobs/runs/{}", super::link::part(&id)))))
+    Ok(note.on(
+        view.app().base(),
+        &view.at(&format!("/jobs/runs/{}", super::link::part(&id))),
+    ))
 }
 
-async fn resume(view: View, Path(id): Path<String>, posted: Posted) -> Result<Response, PageFailure> {
+async fn resume(
+    view: View,
+    Path(id): Path<String>,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(&view)?);
     let resumed = view.ask(bulk.resume(&id)).await?;
     let note = match resumed {
         Some(true) => Note::done("It goes on from where it was."),
         Some(false) => Note::refused("It has ended, or a server that is alive has it."),
-        None => {
-            Note::refused("This server is busy with as many bulk actions as it takes; wait for one to end.")
-        }
+        None => Note::refused(
+            "This server is busy with as many bulk actions as it takes; wait for one to end.",
+        ),
     };
-    Ok(note.on(view.app().base(), &view.at(&format!("/jobs/runs/{}", super::link::part(&id)))))
+    Ok(note.on(
+        view.app().base(),
+        &view.at(&format!("/jobs/runs/{}", super::link::part(&id))),
+    ))
 }
 
 impl Shown {
@@ -130,9 +157,15 @@ impl Shown {
             ended: When::maybe(report.ended_at, now),
             count: text::count(report.count),
             refused: text::count(report.refused),
-            refusals: report.refusals.iter().map(|(id, why)| (id.to_string(), why.clone())).collect(),
+            refusals: report
+                .refusals
+                .iter()
+                .map(|(id, why)| (id.to_string(), why.clone()))
+                .collect(),
             more_refused: report.refused.saturating_sub(report.refusals.len() as u64),
-            expected: report.expected.map(|expected| (expected.max(reached).max(1), text::count(expected))),
+            expected: report
+                .expected
+                .map(|expected| (expected.max(reached).max(1), text::count(expected))),
             reached,
             error: report.error.clone().unwrap_or_default(),
             back: back(view, report, &config.redaction),
@@ -147,24 +180,39 @@ impl Shown {
 fn back(view: &View, report: &Report, redaction: &Redaction) -> String {
     let (jobs, address) = (view.at("/jobs"), &report.back);
     let is_page = address.starts_with(&jobs) || address.starts_with(&view.at("/dead"));
-    let hides = report.target.text().is_some_and(|text| redaction.text(text) != text);
-    if is_page && !hides { address.clone() } else { jobs }
+    let hides = report
+        .target
+        .text()
+        .is_some_and(|text| redaction.text(text) != text);
+    if is_page && !hides {
+        address.clone()
+    } else {
+        jobs
+    }
 }
 
 const fn told(standing: Standing) -> (&'static str, &'static str, &'static str) {
     match standing {
-        Standing::Running => ("running", "accent", "It goes on by itself, also when you close this page."),
+        Standing::Running => (
+            "running",
+            "accent",
+            "It goes on by itself, also when you close this page.",
+        ),
         Standing::Silent => (
             "silent",
             "bad",
             "Its server gives no sign of life. What is counted here was done; the rest was not. The next server with room for it goes on from there by itself.",
         ),
         Standing::Done => ("done", "good", "Everything that matched was looked at."),
-        Standing::Stopped => {
-            ("stopped", "warn", "Somebody stopped it. What is counted here was done; the rest was not.")
-        }
-        Standing::Failed => {
-            ("failed", "bad", "It could not go on. What is counted here was done; the rest was not.")
-        }
+        Standing::Stopped => (
+            "stopped",
+            "warn",
+            "Somebody stopped it. What is counted here was done; the rest was not.",
+        ),
+        Standing::Failed => (
+            "failed",
+            "bad",
+            "It could not go on. What is counted here was done; the rest was not.",
+        ),
     }
 }

@@ -74,17 +74,30 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         rows.push(configured(&view, schedule, &status, now));
     }
     let known = view.ask(schedules.known()).await?;
-    let others: Vec<_> = known.iter().filter(|(name, _)| !config.schedules.contains_key(name)).collect();
-    let left_out =
-        config.schedules.len().saturating_sub(SCHEDULES_SHOWN) + others.len().saturating_sub(SCHEDULES_SHOWN);
+    let others: Vec<_> = known
+        .iter()
+        .filter(|(name, _)| !config.schedules.contains_key(name))
+        .collect();
+    let left_out = config.schedules.len().saturating_sub(SCHEDULES_SHOWN)
+        + others.len().saturating_sub(SCHEDULES_SHOWN);
     rows.extend(
-        others.into_iter().take(SCHEDULES_SHOWN).map(|(name, standing)| heard_of(&view, name, standing, now)),
+        others
+            .into_iter()
+            .take(SCHEDULES_SHOWN)
+            .map(|(name, standing)| heard_of(&view, name, standing, now)),
     );
-    view.show(&Page { frame: view.frame(Section::Schedules, "Schedules").live(), schedules: rows, left_out })
+    view.show(&Page {
+        frame: view.frame(Section::Schedules, "Schedules").live(),
+        schedules: rows,
+        left_out,
+    })
 }
 
 fn configured(view: &View, schedule: &Schedule, status: &ScheduleStatus, now: Time) -> Row {
-    let next = |at: Time| Next { when: When::new(at, now), local: local(at, schedule.timezone.as_str()) };
+    let next = |at: Time| Next {
+        when: When::new(at, now),
+        local: local(at, schedule.timezone.as_str()),
+    };
     Row {
         name: schedule.name.to_string(),
         anchor: anchor("schedule", schedule.name.as_str()),
@@ -157,7 +170,10 @@ fn in_words(schedule: &Schedule) -> String {
 fn local(at: Time, zone: &str) -> String {
     let stamp = jiff::Timestamp::from_microsecond(at.as_micros()).ok();
     let zoned = stamp.and_then(|stamp| stamp.in_tz(zone).ok());
-    zoned.map_or_else(|| at.to_string(), |zoned| zoned.strftime("%a %Y-%m-%d %H:%M").to_string())
+    zoned.map_or_else(
+        || at.to_string(),
+        |zoned| zoned.strftime("%a %Y-%m-%d %H:%M").to_string(),
+    )
 }
 
 #[cfg(test)]

@@ -45,15 +45,31 @@ pub struct Group {
 pub const NAVIGATION: [Group; 3] = [
     Group {
         name: "Work",
-        sections: &[Section::Overview, Section::Queues, Section::Kinds, Section::Jobs, Section::Dead],
+        sections: &[
+            Section::Overview,
+            Section::Queues,
+            Section::Kinds,
+            Section::Jobs,
+            Section::Dead,
+        ],
     },
     Group {
         name: "Order and time",
-        sections: &[Section::Streams, Section::Schedules, Section::Sweeps, Section::Tables],
+        sections: &[
+            Section::Streams,
+            Section::Schedules,
+            Section::Sweeps,
+            Section::Tables,
+        ],
     },
     Group {
         name: "Operations",
-        sections: &[Section::Workers, Section::Breakers, Section::Policy, Section::Audit],
+        sections: &[
+            Section::Workers,
+            Section::Breakers,
+            Section::Policy,
+            Section::Audit,
+        ],
     },
 ];
 
@@ -128,7 +144,9 @@ impl Section {
             Self::Streams => {
                 "M1.5 5c2 0 2 2 4.3 2S8 5 10.2 5s2.3 2 4.3 2M1.5 10c2 0 2 2 4.3 2s2.2-2 4.4-2 2.3 2 4.3 2"
             }
-            Self::Schedules => "M2.5 3.5h11v10h-11zM2.5 6.5h11M5.5 2v2.5M10.5 2v2.5M6 9.5l1.5 1.5L10.5 8.5",
+            Self::Schedules => {
+                "M2.5 3.5h11v10h-11zM2.5 6.5h11M5.5 2v2.5M10.5 2v2.5M6 9.5l1.5 1.5L10.5 8.5"
+            }
             Self::Sweeps => "M10.5 2 8 7.5M5 7.5h6l1.5 6H3.5zM6.5 13.5V11M9.5 13.5V11",
             Self::Tables => "M2 3h12v10H2zM2 6.3h12M2 9.7h12M6.5 6.3V13",
             Self::Workers => {

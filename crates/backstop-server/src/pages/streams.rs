@@ -31,7 +31,10 @@ pub(super) fn routes() -> Router<App> {
         .route("/streams/{stream}/keys/{key}", get(key::page))
         .route("/streams/{stream}/key", get(key::asked_for))
         .route("/streams/{stream}/keys/{key}/forget", post(change::forget))
-        .route("/streams/{stream}/keys/{key}/disable", post(change::disable))
+        .route(
+            "/streams/{stream}/keys/{key}/disable",
+            post(change::disable),
+        )
         .route("/streams/{stream}/keys/{key}/enable", post(change::enable))
         .route("/streams/{stream}/keys/{key}/resume", post(change::resume))
         .route("/streams/{stream}/keys/{key}/skip", post(change::skip))
@@ -74,7 +77,10 @@ struct Number {
 
 impl Number {
     fn new(number: u64) -> Self {
-        Self { text: text::count(number), is_zero: number == 0 }
+        Self {
+            text: text::count(number),
+            is_zero: number == 0,
+        }
     }
 }
 
@@ -89,14 +95,25 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let (now, config) = (view.now(), view.app().config());
     let known = view.ask(view.store().streams()).await?;
     let names: BTreeSet<&StreamName> = known.iter().map(|status| &status.name).collect();
-    let alarms = view.ask(Alarms::read(view.app().backstop(), &known)).await?;
-    let mut streams: Vec<Row> = known.iter().map(|status| row(&view, status, &alarms, now)).collect();
+    let alarms = view
+        .ask(Alarms::read(view.app().backstop(), &known))
+        .await?;
+    let mut streams: Vec<Row> = known
+        .iter()
+        .map(|status| row(&view, status, &alarms, now))
+        .collect();
     let unheard = config.streams.keys().filter(|name| !names.contains(name));
-    streams.extend(unheard.map(|name| Row { is_known: false, ..row(&view, &nothing(name), &alarms, now) }));
+    streams.extend(unheard.map(|name| Row {
+        is_known: false,
+        ..row(&view, &nothing(name), &alarms, now)
+    }));
     let ringing = known.iter().flat_map(|status| {
         let (name, link) = (status.name.to_string(), link(&view, &status.name));
-        let ring =
-            move |alarm: Alarm| Ringing { name: name.clone(), link: link.clone(), words: alarm.to_string() };
+        let ring = move |alarm: Alarm| Ringing {
+            name: name.clone(),
+            link: link.clone(),
+            words: alarm.to_string(),
+        };
         alarms.of(&status.name).iter().copied().map(ring)
     });
     let left_out = streams.len().saturating_sub(STREAMS_SHOWN);
@@ -113,12 +130,23 @@ async fn list(view: View) -> Result<Response, PageFailure> {
 /// A stream that stands in the configuration, and whose first record is yet to come.
 fn nothing(name: &StreamName) -> StreamStatus {
     let counts = Counts::default();
-    StreamStatus { name: name.clone(), keys: 0, holding: 0, records: 0, oldest: None, counts }
+    StreamStatus {
+        name: name.clone(),
+        keys: 0,
+        holding: 0,
+        records: 0,
+        oldest: None,
+        counts,
+    }
 }
 
 fn row(view: &View, status: &StreamStatus, alarms: &Alarms, now: Time) -> Row {
     let counts = &status.counts;
-    let handled: Series = view.app().history().recent_stream(&status.name, now).handled;
+    let handled: Series = view
+        .app()
+        .history()
+        .recent_stream(&status.name, now)
+        .handled;
     Row {
         name: status.name.to_string(),
         link: link(view, &status.name),
@@ -130,9 +158,19 @@ fn row(view: &View, status: &StreamStatus, alarms: &Alarms, now: Time) -> Row {
         held_text: text::count(status.records),
         oldest: When::maybe(status.oldest, now),
         handled: text::count(counts[Count::Handled]),
-        lately: spark(&handled, Tone::Good, "Records handled a second in the last five minutes"),
-        given_up: [Count::Misses, Count::Late, Count::Timeout, Count::CircuitBreaker, Count::Dead]
-            .map(|count| Number::new(counts[count])),
+        lately: spark(
+            &handled,
+            Tone::Good,
+            "Records handled a second in the last five minutes",
+        ),
+        given_up: [
+            Count::Misses,
+            Count::Late,
+            Count::Timeout,
+            Count::CircuitBreaker,
+            Count::Dead,
+        ]
+        .map(|count| Number::new(counts[count])),
         success: percent(counts.success_rate()),
         timeout: percent(counts.timeout_rate()),
         is_ringing: !alarms.of(&status.name).is_empty(),
@@ -154,8 +192,14 @@ fn percent(share: Option<f64>) -> String {
 }
 
 /// What a key does, in a word, and how that is.
-const fn state(standing: Option<&Standing>, records: u64, is_in_hand: bool) -> (&'static str, &'static str) {
-    let Some(standing) = standing else { return ("unreadable", "bad") };
+const fn state(
+    standing: Option<&Standing>,
+    records: u64,
+    is_in_hand: bool,
+) -> (&'static str, &'static str) {
+    let Some(standing) = standing else {
+        return ("unreadable", "bad");
+    };
     if is_in_hand {
         ("in hand", "accent")
     } else if standing.disabled {
@@ -176,6 +220,12 @@ const fn state(standing: Option<&Standing>, records: u64, is_in_hand: bool) -> (
 /// A position that looks like a time, as one: milliseconds, or seconds, of the last decades.
 fn as_time(position: i64) -> Option<String> {
     const SECONDS: std::ops::Range<i64> = 1_000_000_000..10_000_000_000;
-    let millis = if SECONDS.contains(&position) { position * 1_000 } else { position };
-    SECONDS.contains(&(millis / 1_000)).then(|| text::second(Time::from_millis(millis)))
+    let millis = if SECONDS.contains(&position) {
+        position * 1_000
+    } else {
+        position
+    };
+    SECONDS
+        .contains(&(millis / 1_000))
+        .then(|| text::second(Time::from_millis(millis)))
 }

@@ -69,7 +69,10 @@ struct Number {
 
 impl Number {
     fn new(number: usize) -> Self {
-        Self { text: text::count(number as u64), is_zero: number == 0 }
+        Self {
+            text: text::count(number as u64),
+            is_zero: number == 0,
+        }
     }
 }
 
@@ -96,7 +99,9 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     let (config, now) = (view.app().config(), view.now());
     let mut sweeps = Vec::new();
     for sweep in config.sweeps.values().take(SWEEPS_SHOWN) {
-        let runs = view.ask(view.app().backstop().sweeper(sweep).history()).await?;
+        let runs = view
+            .ask(view.app().backstop().sweeper(sweep).history())
+            .await?;
         sweeps.push(Row {
             name: sweep.name().to_owned(),
             link: link(&view, sweep),
@@ -108,7 +113,11 @@ async fn list(view: View) -> Result<Response, PageFailure> {
         });
     }
     let left_out = config.sweeps.len().saturating_sub(SWEEPS_SHOWN);
-    view.show(&Page { frame: view.frame(Section::Sweeps, "Sweeps").live(), sweeps, left_out })
+    view.show(&Page {
+        frame: view.frame(Section::Sweeps, "Sweeps").live(),
+        sweeps,
+        left_out,
+    })
 }
 
 fn link(view: &View, sweep: &Sweep) -> String {

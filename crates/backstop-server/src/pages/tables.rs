@@ -30,7 +30,9 @@ struct Sight {
 
 /// The page of tables.
 pub(super) fn routes() -> Router<App> {
-    Router::new().route("/tables", get(list)).layer(Extension(Looks::<Sight>::default()))
+    Router::new()
+        .route("/tables", get(list))
+        .layer(Extension(Looks::<Sight>::default()))
 }
 
 #[derive(Template)]
@@ -93,7 +95,10 @@ struct Figure {
     is_warning: bool,
 }
 
-async fn list(view: View, Extension(looks): Extension<Looks<Sight>>) -> Result<Response, PageFailure> {
+async fn list(
+    view: View,
+    Extension(looks): Extension<Looks<Sight>>,
+) -> Result<Response, PageFailure> {
     let config = view.app().config();
     let tables = config.tables.values().take(TABLES_SHOWN);
     let shown = join_all(tables.map(|entry| {
@@ -102,7 +107,9 @@ async fn list(view: View, Extension(looks): Extension<Looks<Sight>>) -> Result<R
             let table = entry.table.clone();
             let look = look(view.app().backstop().clone(), table.clone(), view.now());
             let known = looks.look(table.name(), view.now(), look).await;
-            let failing = view.ask(view.app().backstop().adopted(&table).failing()).await?;
+            let failing = view
+                .ask(view.app().backstop().adopted(&table).failing())
+                .await?;
             Ok(Shown {
                 failing: failing.map(|failing| FailingShown::new(&failing, view.now())),
                 ..shown(&view, entry, &known)
@@ -112,14 +119,24 @@ async fn list(view: View, Extension(looks): Extension<Looks<Sight>>) -> Result<R
     .await;
     let shown = shown.into_iter().collect::<Result<_, PageFailure>>()?;
     let left_out = config.tables.len().saturating_sub(TABLES_SHOWN);
-    view.show(&Page { frame: view.frame(Section::Tables, "Tables"), tables: shown, left_out })
+    view.show(&Page {
+        frame: view.frame(Section::Tables, "Tables"),
+        tables: shown,
+        left_out,
+    })
 }
 
 async fn look(backstop: Backstop, table: Table, at: Time) -> Result<Sight, String> {
     let adopted = backstop.adopted(&table);
-    let status = adopted.status(at).await.map_err(|error| error.to_string())?;
+    let status = adopted
+        .status(at)
+        .await
+        .map_err(|error| error.to_string())?;
     let expired = if status.expired > 0 {
-        adopted.expired(at, EXPIRED_SHOWN).await.map_err(|error| error.to_string())?
+        adopted
+            .expired(at, EXPIRED_SHOWN)
+            .await
+            .map_err(|error| error.to_string())?
     } else {
         Vec::new()
     };
@@ -138,7 +155,9 @@ fn shown(view: &View, entry: &TableConfig, known: &Known<Sight>) -> Shown {
         anchor: anchor("table", table.name()),
         facts: facts(table),
         is_handled: entry.handler.is_some() || table.is_handled(),
-        letters: Link::to(view.at("/dead")).with("queue", table.letters_queue()).to_string(),
+        letters: Link::to(view.at("/dead"))
+            .with("queue", table.letters_queue())
+            .to_string(),
         is_looking: known.is_looking,
         seen: When::maybe(at.filter(|at| now.since(*at) > JUST_NOW), now),
         error: seen.and_then(|seen| seen.as_ref().as_ref().err().cloned()),
@@ -149,13 +168,23 @@ fn shown(view: &View, entry: &TableConfig, known: &Known<Sight>) -> Shown {
 
 fn facts(table: &Table) -> Vec<(&'static str, String)> {
     let rules = table.rules();
-    let tried = if rules.counts_failures() { "by how often they failed" } else { "by their age" };
+    let tried = if rules.counts_failures() {
+        "by how often they failed"
+    } else {
+        "by their age"
+    };
     let until = match rules.max_failures() {
-        Some(max) => format!("up to {} old and {max} failures", text::span(rules.max_age())),
+        Some(max) => format!(
+            "up to {} old and {max} failures",
+            text::span(rules.max_age())
+        ),
         None => format!("up to {} old", text::span(rules.max_age())),
     };
     vec![
-        ("Table", format!("{} in {}", table.table_name(), table.source().address())),
+        (
+            "Table",
+            format!("{} in {}", table.table_name(), table.source().address()),
+        ),
         ("Rows are tried", format!("{tried}, {until}")),
         (
             "Pass",
@@ -170,7 +199,11 @@ fn facts(table: &Table) -> Vec<(&'static str, String)> {
 
 fn standing(sight: &Sight, name: &str, now: Time) -> StatusShown {
     let status = &sight.status;
-    let figure = |name, count, is_warning| Figure { name, value: text::count(count), is_warning };
+    let figure = |name, count, is_warning| Figure {
+        name,
+        value: text::count(count),
+        is_warning,
+    };
     let expired: Vec<String> = sight.expired.iter().map(ToString::to_string).collect();
     StatusShown {
         figures: vec![
@@ -196,8 +229,10 @@ fn standing(sight: &Sight, name: &str, now: Time) -> StatusShown {
 
 fn bands(bands: &[AgeBand], name: &str) -> Markup {
     let bar = |band: &AgeBand| {
-        let age =
-            band.until.map_or_else(|| "older".to_owned(), |until| format!("up to {}", text::span(until)));
+        let age = band.until.map_or_else(
+            || "older".to_owned(),
+            |until| format!("up to {}", text::span(until)),
+        );
         let every = |every: Span| format!("{age}, every {}", text::span(every));
         Bar {
             name: band.every.map_or_else(|| age.clone(), every),

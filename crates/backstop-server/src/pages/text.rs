@@ -5,7 +5,11 @@ use backstop_core::{Span, Time};
 
 /// A count that stops being exact at `max`: `500,000+`.
 pub fn capped(found: u64, max: u64) -> String {
-    if found >= max { format!("{}+", count(max)) } else { count(found) }
+    if found >= max {
+        format!("{}+", count(max))
+    } else {
+        count(found)
+    }
 }
 
 /// A span in its two largest units: `3 d 4 h`, `1.2 s`, `40 ms`.
@@ -33,7 +37,12 @@ fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
 
 /// An instant to the second, in UTC: `2026-11-17T08:30:00Z`.
 pub fn second(time: Time) -> String {
-    Time::from_micros(time.as_micros().div_euclid(1_000_000).saturating_mul(1_000_000)).to_string()
+    Time::from_micros(
+        time.as_micros()
+            .div_euclid(1_000_000)
+            .saturating_mul(1_000_000),
+    )
+    .to_string()
 }
 
 /// How long ago, or how soon: `3 min ago`, `in 20 s`.
@@ -112,7 +121,10 @@ mod tests {
 
     #[test]
     fn numbers_and_spans_are_told_as_people_write_them() {
-        assert_eq!((count(1_234_567), count(999)), ("1,234,567".to_owned(), "999".to_owned()));
+        assert_eq!(
+            (count(1_234_567), count(999)),
+            ("1,234,567".to_owned(), "999".to_owned())
+        );
         assert_eq!(
             (capped(499_999, 500_000), capped(700_000, 500_000)),
             ("499,999".to_owned(), "500,000+".to_owned())

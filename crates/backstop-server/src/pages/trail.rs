@@ -38,14 +38,20 @@ impl Trail {
     /// What an address says, whose parameter `name` is where its page begins.
     pub(super) fn of(view: &View, name: &'static str) -> Self {
         let past: Vec<String> = view.query_all(PAST).map(str::to_owned).collect();
-        Self { name, at: view.query_exact(name).map(str::to_owned), past }
+        Self {
+            name,
+            at: view.query_exact(name).map(str::to_owned),
+            past,
+        }
     }
 
     /// The ways from here, in the list at `list`; `next` is where the next page begins.
     pub(super) fn pages(self, list: &Link, next: Option<String>) -> Pages {
         let to = |at: Option<&String>, past: &[String]| {
             let link = list.clone().with_some(self.name, at);
-            past.iter().fold(link, |link, past| link.and(PAST, past)).to_string()
+            past.iter()
+                .fold(link, |link, past| link.and(PAST, past))
+                .to_string()
         };
         let walked: Vec<String> = self.past.iter().chain(&self.at).cloned().collect();
         let before = match (&self.at, self.past.split_last()) {
@@ -56,7 +62,11 @@ impl Trail {
         };
         Pages {
             next: next.map(|next| to(Some(&next), &kept(walked))),
-            first: self.past.first().filter(|_| self.at.is_some()).map(|_| list.to_string()),
+            first: self
+                .past
+                .first()
+                .filter(|_| self.at.is_some())
+                .map(|_| list.to_string()),
             before,
             next_word: "Next page",
             ..Pages::default()
@@ -105,24 +115,51 @@ mod tests {
 
     fn trail(at: Option<&str>, past: &[&str]) -> Trail {
         let past = past.iter().map(|past| (*past).to_owned()).collect();
-        Trail { name: "after", at: at.map(str::to_owned), past }
+        Trail {
+            name: "after",
+            at: at.map(str::to_owned),
+            past,
+        }
     }
 
     /// On the page that begins at `at` behind those of `past`: the ways back, first and on to `z`.
     fn check(at: Option<&str>, past: &[&str], ways: [Option<&str>; 3]) {
         let pages = trail(at, past).pages(&Link::to("/jobs"), Some("z".to_owned()));
-        assert_eq!([pages.before.as_deref(), pages.first.as_deref(), pages.next.as_deref()], ways);
+        assert_eq!(
+            [
+                pages.before.as_deref(),
+                pages.first.as_deref(),
+                pages.next.as_deref()
+            ],
+            ways
+        );
     }
 
     #[test]
     fn the_way_back_is_the_way_that_was_walked() {
         check(None, &[], [None, None, Some("/jobs?after=z")]);
-        check(Some("b"), &[], [Some("/jobs"), None, Some("/jobs?after=z&past=b")]);
-        check(Some("c"), &["b"], [Some("/jobs?after=b"), Some("/jobs"), Some("/jobs?after=z&past=b&past=c")]);
+        check(
+            Some("b"),
+            &[],
+            [Some("/jobs"), None, Some("/jobs?after=z&past=b")],
+        );
+        check(
+            Some("c"),
+            &["b"],
+            [
+                Some("/jobs?after=b"),
+                Some("/jobs"),
+                Some("/jobs?after=z&past=b&past=c"),
+            ],
+        );
         check(
             Some("d"),
             &["b", "c"],
-            [Some("/jobs?after=c&past=b"), Some("/jobs"), Some("/jobs?after=z&past=b&past=c&past=d")],
+            [
+                Some("/jobs?after=c&past=b"),
+                Some("/jobs"),
+                Some("/jobs?after=z&past=b&past=c&past=d"),
+            ],
         );
     }
 
@@ -134,6 +171,10 @@ mod tests {
         let next = pages.next.unwrap();
         assert_eq!(next.matches("past=").count(), PAST_MAX, "{next}");
         assert!(next.starts_with("/jobs?after=z&past=&past=3&"), "{next}");
-        check(Some("y"), &[""], [None, Some("/jobs"), Some("/jobs?after=z&past=&past=y")]);
+        check(
+            Some("y"),
+            &[""],
+            [None, Some("/jobs"), Some("/jobs?after=z&past=&past=y")],
+        );
     }
 }

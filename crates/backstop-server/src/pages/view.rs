@@ -62,34 +62,51 @@ impl View {
 
     /// What can be changed, in the caller's name and for the reason that a form gives.
     pub fn changes(&self, posted: &Posted) -> Result<Changes, PageFailure> {
-        Ok(self.app.backstop().changes(self.who()).because(posted.reason(self)?))
+        Ok(self
+            .app
+            .backstop()
+            .changes(self.who())
+            .because(posted.reason(self)?))
     }
 
     /// The audit, in the caller's name and for the reason that a form gives.
     pub fn audit(&self, posted: &Posted) -> Result<Audit, PageFailure> {
-        Ok(self.app.backstop().audit(self.who()).because(posted.reason(self)?))
+        Ok(self
+            .app
+            .backstop()
+            .audit(self.who())
+            .because(posted.reason(self)?))
     }
 
     /// Whether the caller may do what the buttons say.
     pub fn may_write(&self) -> bool {
-        self.caller.as_ref().is_some_and(|caller| caller.may(Scope::Admin))
+        self.caller
+            .as_ref()
+            .is_some_and(|caller| caller.may(Scope::Admin))
     }
 
     /// The first value of a parameter of the address; an empty one is none.
     pub fn query(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, _)| key == name);
-        found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+        found
+            .map(|(_, value)| value.trim())
+            .filter(|value| !value.is_empty())
     }
 
     /// The same to the letter: a name that begins or ends with a space is another name than one without it.
     pub fn query_exact(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, _)| key == name);
-        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+        found
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
     }
 
     /// All values of a parameter of the address.
     pub fn query_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.query.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.query
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// All parameters of the address.
@@ -131,11 +148,17 @@ impl View {
     }
 
     /// A page with a status of its own.
-    pub fn show_as(&self, status: StatusCode, page: &impl Template) -> Result<Response, PageFailure> {
+    pub fn show_as(
+        &self,
+        status: StatusCode,
+        page: &impl Template,
+    ) -> Result<Response, PageFailure> {
         let body = page.render().map_err(|error| self.broken(&error))?;
         let mut answer = (status, headers(), body).into_response();
         if self.note.is_some() && !self.is_fragment {
-            answer.headers_mut().append(SET_COOKIE, Note::gone(self.app.base()));
+            answer
+                .headers_mut()
+                .append(SET_COOKIE, Note::gone(self.app.base()));
         }
         Ok(answer)
     }
@@ -148,7 +171,10 @@ impl View {
 
 fn headers() -> [(axum::http::HeaderName, HeaderValue); 3] {
     [
-        (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+        (
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/html; charset=utf-8"),
+        ),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
         (VARY, HeaderValue::from_static(FRAGMENT)),
     ]
@@ -162,9 +188,13 @@ impl FromRequestParts<App> for View {
         Ok(Self {
             app: app.clone(),
             caller: parts.extensions.get::<Caller>().cloned(),
-            query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            query: form_urlencoded::parse(query.as_bytes())
+                .into_owned()
+                .collect(),
             is_fragment: parts.headers.contains_key(FRAGMENT),
-            has_session: SESSIONS.iter().any(|name| cookie(&parts.headers, name).is_some()),
+            has_session: SESSIONS
+                .iter()
+                .any(|name| cookie(&parts.headers, name).is_some()),
             theme: theme(cookie(&parts.headers, THEME).as_deref()),
             note: cookie(&parts.headers, Note::COOKIE).and_then(|text| Note::read(&text)),
         })
@@ -173,9 +203,16 @@ impl FromRequestParts<App> for View {
 
 /// The value of a cookie.
 fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
-    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
-    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+    let lines = headers
+        .get_all(COOKIE)
+        .iter()
+        .filter_map(|line| line.to_str().ok());
+    let mut pairs = lines
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
+    pairs
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value.to_owned())
 }
 
 fn theme(chosen: Option<&str>) -> Option<&'static str> {

@@ -94,23 +94,45 @@ const fn tone(health: Health) -> &'static str {
 async fn list(view: View) -> Result<Response, PageFailure> {
     let workers = view.ask(view.app().backstop().workers(LISTED)).await?;
     let now = view.now();
-    let count =
-        |which: fn(Health) -> bool| workers.iter().filter(|worker| which(worker.health(now))).count() as u64;
-    let (live, silent) = (count(|health| health == Health::Live), count(|health| health == Health::Silent));
+    let count = |which: fn(Health) -> bool| {
+        workers
+            .iter()
+            .filter(|worker| which(worker.health(now)))
+            .count() as u64
+    };
+    let (live, silent) = (
+        count(|health| health == Health::Live),
+        count(|health| health == Health::Silent),
+    );
     let resting = count(Health::takes_nothing);
-    let mut sorted: Vec<(Health, &WorkerInfo)> =
-        workers.iter().map(|worker| (worker.health(now), worker)).collect();
+    let mut sorted: Vec<(Health, &WorkerInfo)> = workers
+        .iter()
+        .map(|worker| (worker.health(now), worker))
+        .collect();
     sorted.sort_by(|one, other| (one.0, &one.1.status.name).cmp(&(other.0, &other.1.status.name)));
     // The order changes with the workers: a page begins at a number, not behind a name.
-    let begin = view.query("after").and_then(|number| number.parse().ok()).unwrap_or(0_usize);
+    let begin = view
+        .query("after")
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0_usize);
     let end = begin.saturating_add(ROWS_MAX);
     let next = (sorted.len() > end).then(|| end.to_string());
     let pages = Trail::of(&view, "after").pages(&Link::to(view.at("/workers")), next);
     let shown = sorted.into_iter().skip(begin).take(ROWS_MAX);
-    let rows = shown.map(|(health, worker)| Row::of(&view, worker, health, now)).collect();
+    let rows = shown
+        .map(|(health, worker)| Row::of(&view, worker, health, now))
+        .collect();
     let running = workers.iter().map(|worker| worker.status.running).sum();
     let frame = view.frame(Section::Workers, "Workers").live();
-    view.show(&Page { frame, rows, pages, live, silent, resting, running })
+    view.show(&Page {
+        frame,
+        rows,
+        pages,
+        live,
+        silent,
+        resting,
+        running,
+    })
 }
 
 impl Row {
@@ -118,9 +140,15 @@ impl Row {
         let (status, about) = (&worker.status, &worker.about);
         // What has stopped runs for no time, and in no place.
         let since = about.since.filter(|_| health.is_there());
-        let places = about.places.filter(|places| *places > 0 && health.is_there());
-        let queue =
-            |name: &QueueName| (name.to_string(), view.at(&format!("/queues/{}", part(name.as_str()))));
+        let places = about
+            .places
+            .filter(|places| *places > 0 && health.is_there());
+        let queue = |name: &QueueName| {
+            (
+                name.to_string(),
+                view.at(&format!("/queues/{}", part(name.as_str()))),
+            )
+        };
         Self {
             anchor: anchor("worker", status.name.as_str()),
             name: text::name(status.name.as_str()),
@@ -137,13 +165,20 @@ impl Row {
             seen: When::new(status.seen_at, now),
             started: since.map(|since| (text::span(now.since(since)), text::second(since))),
             places: places.map_or_else(String::new, |places| {
-                format!("{} of {}", text::count(worker.taken), text::count(places.into()))
+                format!(
+                    "{} of {}",
+                    text::count(worker.taken),
+                    text::count(places.into())
+                )
             }),
             running: status.running,
             running_link: running_link(view, status),
             memory: about.memory.map(text::bytes).unwrap_or_default(),
             health,
-            asked: worker.asked.as_ref().map(|order| (asked_by(order), When::new(order.at, now))),
+            asked: worker
+                .asked
+                .as_ref()
+                .map(|order| (asked_by(order), When::new(order.at, now))),
             acts: Acts::of(worker, health),
         }
     }
@@ -166,39 +201,80 @@ fn process(about: &About) -> String {
     let parts = [
         about.host.as_deref().map(text::name),
         about.pid.map(|pid| format!("pid {pid}")),
-        about.version.as_deref().map(|version| format!("version {}", text::name(version))),
+        about
+            .version
+            .as_deref()
+            .map(|version| format!("version {}", text::name(version))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
 fn named(kinds: &std::collections::BTreeSet<backstop_core::Kind>) -> String {
-    let shown: Vec<String> = kinds.iter().take(KINDS_MAX).map(ToString::to_string).collect();
+    let shown: Vec<String> = kinds
+        .iter()
+        .take(KINDS_MAX)
+        .map(ToString::to_string)
+        .collect();
     let more = kinds.len().saturating_sub(shown.len());
     let shown = shown.join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
+    if more > 0 {
+        format!("{shown} and {more} more")
+    } else {
+        shown
+    }
 }
 
 /// The jobs in hand.
 fn running_link(view: &View, status: &WorkerStatus) -> String {
-    Link::to(view.at("/jobs")).with("state", "running").with("worker", status.name.as_str()).to_string()
+    Link::to(view.at("/jobs"))
+        .with("state", "running")
+        .with("worker", status.name.as_str())
+        .to_string()
 }
 
 async fn quiet(view: View, posted: Posted) -> Result<Response, PageFailure> {
-    order(&view, &posted, Order::Quiet, "takes no new jobs within seconds; what it runs may end.").await
+    order(
+        &view,
+        &posted,
+        Order::Quiet,
+        "takes no new jobs within seconds; what it runs may end.",
+    )
+    .await
 }
 
 async fn resume(view: View, posted: Posted) -> Result<Response, PageFailure> {
-    order(&view, &posted, Order::Resume, "goes on within seconds, unless it has begun to stop.").await
+    order(
+        &view,
+        &posted,
+        Order::Resume,
+        "goes on within seconds, unless it has begun to stop.",
+    )
+    .await
 }
 
 async fn stop(view: View, posted: Posted) -> Result<Response, PageFailure> {
-    order(&view, &posted, Order::Stop, "ends what it runs, within its grace, and then itself.").await
+    order(
+        &view,
+        &posted,
+        Order::Stop,
+        "ends what it runs, within its grace, and then itself.",
+    )
+    .await
 }
 
-async fn order(view: &View, posted: &Posted, order: Order, then: &str) -> Result<Response, PageFailure> {
-    let name = posted.get_exact("name").ok_or_else(|| view.bad("Which worker?"))?;
+async fn order(
+    view: &View,
+    posted: &Posted,
+    order: Order,
+    then: &str,
+) -> Result<Response, PageFailure> {
+    let name = posted
+        .get_exact("name")
+        .ok_or_else(|| view.bad("Which worker?"))?;
     let worker = WorkerName::new(name);
-    let given = view.ask(view.changes(posted)?.order(&worker, order)).await?;
+    let given = view
+        .ask(view.changes(posted)?.order(&worker, order))
+        .await?;
     let then = match given {
         Some(given) if !given.listens => &format!("{then} Unless it does not hear: {UNHEARD}."),
         _ => then,

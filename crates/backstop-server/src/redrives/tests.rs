@@ -36,7 +36,11 @@ fn what_was_given_up_is_remembered_within_bounds() {
 #[tokio::test]
 async fn one_that_was_given_up_here_is_left_alone_here_and_taken_elsewhere() {
     let test = start();
-    let (dead, here, elsewhere) = (test.backstop.dead(), app(&test.backstop), app(&test.backstop));
+    let (dead, here, elsewhere) = (
+        test.backstop.dead(),
+        app(&test.backstop),
+        app(&test.backstop),
+    );
     let id = written_down(&dead).await;
     test.clock.advance(Span::minutes(1));
     here.given_up().add(&id);
@@ -58,10 +62,16 @@ async fn one_whose_store_does_not_answer_holds_up_no_server_that_closes() {
     let clock = Arc::clone(&test.clock);
     let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(1));
     let hour = Duration::from_hours(1);
-    store.set_odds(Odds { delay_before: 1.0, delay_max: hour, ..Odds::default() });
+    store.set_odds(Odds {
+        delay_before: 1.0,
+        delay_max: hour,
+        ..Odds::default()
+    });
     let app = app(&backstop);
     run(&app, backstop.dead(), id);
     app.closing().cancel();
     app.tasks().close();
-    tokio::time::timeout(LEAVE_MAX * 2, app.tasks().wait()).await.expect("it is cut off");
+    tokio::time::timeout(LEAVE_MAX * 2, app.tasks().wait())
+        .await
+        .expect("it is cut off");
 }

@@ -44,9 +44,14 @@ pub(super) async fn attend(
 ) {
     // A small answer must not wait for company.
     let _ = stream.set_nodelay(true);
-    let peer = Peer { address: from.ip().to_canonical(), is_encrypted: acceptor.is_some() };
+    let peer = Peer {
+        address: from.ip().to_canonical(),
+        is_encrypted: acceptor.is_some(),
+    };
     let service = service(peer, welcome, router);
-    let Some(acceptor) = acceptor else { return http_1(stream, service, closing).await };
+    let Some(acceptor) = acceptor else {
+        return http_1(stream, service, closing).await;
+    };
     match timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(H2) => {
             http_2(stream, service, closing).await;
@@ -89,7 +94,9 @@ async fn http_2(
     let beating = service_fn(move |request: hyper::Request<Incoming>| {
         let (running, pulse, answer) = (answering.begin(), answering.clone(), inner.call(request));
         async move {
-            let answer = answer.await.map(|answer| answer.map(|body| pulse.heard(body)));
+            let answer = answer
+                .await
+                .map(|answer| answer.map(|body| pulse.heard(body)));
             drop(running);
             answer
         }
@@ -145,12 +152,14 @@ impl<S> Answering for S where
 }
 
 fn service(peer: Peer, welcome: Welcome, router: Router) -> TowerToHyperService<impl Answering> {
-    TowerToHyperService::new(router.map_request(move |request: hyper::Request<Incoming>| -> Request {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(peer);
-        request.extensions_mut().insert(welcome.clone());
-        request
-    }))
+    TowerToHyperService::new(router.map_request(
+        move |request: hyper::Request<Incoming>| -> Request {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(welcome.clone());
+            request
+        },
+    ))
 }
 
 fn told(ended: Result<(), hyper::Error>) {

@@ -32,7 +32,10 @@ pub(super) async fn bounded(
     request: Request,
     next: Next,
 ) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("", MatchedPath::as_str);
     let route = &inner_path(&app, route).to_owned();
     // Here for all routes: each by itself would have to say it in the words of its reader.
     if let Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) = parts {
@@ -64,7 +67,11 @@ fn body_max(route: &str) -> usize {
 fn time_limit(app: &App, route: &str) -> Duration {
     let usual: Duration = app.config().server.timeout.into();
     // A worker may be kept waiting for a job, and its answer must not be cut off then.
-    if route.ends_with("/v1/lease") { usual + WAIT_MAX.into() } else { usual }
+    if route.ends_with("/v1/lease") {
+        usual + WAIT_MAX.into()
+    } else {
+        usual
+    }
 }
 
 /// An event stream has no end of its own; it ends when the server does, and browsers come back to whoever serves next.

@@ -31,7 +31,9 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 #[non_exhaustive]
 pub enum CannotServe {
     /// Others can reach it, and nobody would have to show a token.
-    #[error("{0} can be reached by others, and there is no token in the store that would keep them out")]
+    #[error(
+        "{0} can be reached by others, and there is no token in the store that would keep them out"
+    )]
     NoToken(String),
     /// Others can reach it, and would send their tokens for all to read.
     #[error("{0} can be reached by others, and what they send would not be encrypted")]
@@ -87,12 +89,22 @@ impl Server {
         let failed = |error| CannotServe::Address(server.listen, error);
         let listener = TcpListener::bind(server.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { app: app.clone(), listener, address, keys })
+        Ok(Self {
+            app: app.clone(),
+            listener,
+            address,
+            keys,
+        })
     }
 
     /// Answers from now on. Must be called within a Tokio runtime.
     pub fn start(self) -> Serving {
-        let Self { app, listener, address, keys } = self;
+        let Self {
+            app,
+            listener,
+            address,
+            keys,
+        } = self;
         let force = CancellationToken::new();
         let house = House {
             router: router(&app),
@@ -109,7 +121,13 @@ impl Server {
         // Whoever serves charts keeps what they are drawn from.
         tokio::spawn(history::record(app.clone(), app.closing().clone()));
         let supervisor = tokio::spawn(house.serve(listener, force.clone()));
-        Serving { app, address, keys, force, supervisor: Some(supervisor) }
+        Serving {
+            app,
+            address,
+            keys,
+            force,
+            supervisor: Some(supervisor),
+        }
     }
 }
 
@@ -119,7 +137,12 @@ async fn check_safe(app: &App, server: &ServerConfig) -> Result<(), CannotServe>
         return Ok(());
     }
     let now = app.backstop().now();
-    if Tokens::of(app.backstop()).list().await?.iter().all(|token| token.is_expired(now)) {
+    if Tokens::of(app.backstop())
+        .list()
+        .await?
+        .iter()
+        .all(|token| token.is_expired(now))
+    {
         return Err(CannotServe::NoToken(reached_at(server)));
     }
     check_encrypted(server)
@@ -156,13 +179,17 @@ impl Serving {
         config.store = standing.store.clone();
         config.durability = standing.durability;
         let standing = standing.server.clone();
-        let keeps_transport =
-            std::mem::discriminant(&standing.transport) == std::mem::discriminant(&config.server.transport);
+        let keeps_transport = std::mem::discriminant(&standing.transport)
+            == std::mem::discriminant(&config.server.transport);
         config.server = ServerConfig {
             listen: standing.listen,
             base: standing.base,
             connections_max: standing.connections_max,
-            transport: if keeps_transport { config.server.transport } else { standing.transport },
+            transport: if keeps_transport {
+                config.server.transport
+            } else {
+                standing.transport
+            },
             ..config.server
         };
         check_safe(&self.app, &config.server).await?;
@@ -254,7 +281,14 @@ impl House {
         match self.room.enter(from.ip()) {
             Entry::Served(seat) => {
                 let (welcome, evicted) = (seat.welcome().clone(), seat.evicted().clone());
-                let attended = attend(stream, from, acceptor, self.router.clone(), closing, welcome);
+                let attended = attend(
+                    stream,
+                    from,
+                    acceptor,
+                    self.router.clone(),
+                    closing,
+                    welcome,
+                );
                 let attended = async move {
                     tokio::select! {
                         () = attended => {}
@@ -265,8 +299,14 @@ impl House {
             }
             Entry::Refused(spare) => {
                 tracing::debug!(%from, "there is no room for another connection");
-                let refused =
-                    attend(stream, from, acceptor, self.refusing.clone(), closing, Welcome::default());
+                let refused = attend(
+                    stream,
+                    from,
+                    acceptor,
+                    self.refusing.clone(),
+                    closing,
+                    Welcome::default(),
+                );
                 self.keep(timeout(REFUSAL_MAX, refused), spare, force);
             }
             Entry::Closed => {}

@@ -19,17 +19,29 @@ pub(super) struct Patience<S> {
 
 impl<S> Patience<S> {
     pub(super) fn with(stream: S) -> Self {
-        Self { stream, stalled: None }
+        Self {
+            stream,
+            stalled: None,
+        }
     }
 
-    fn judge<T>(&mut self, context: &mut Context<'_>, taken: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn judge<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        taken: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if taken.is_ready() {
             self.stalled = None;
             return taken;
         }
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(STALL_MAX)));
+        let stalled = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(sleep(STALL_MAX)));
         ready!(stalled.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(ErrorKind::TimedOut, "the other end stopped reading")))
+        Poll::Ready(Err(io::Error::new(
+            ErrorKind::TimedOut,
+            "the other end stopped reading",
+        )))
     }
 }
 

@@ -34,7 +34,10 @@ pub(super) struct Heard {
 
 impl Pulse {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Beats { running: 0, last: Instant::now() })))
+        Self(Arc::new(Mutex::new(Beats {
+            running: 0,
+            last: Instant::now(),
+        })))
     }
 
     pub(super) fn begin(&self) -> Running {
@@ -45,7 +48,10 @@ impl Pulse {
     }
 
     pub(super) fn heard(&self, body: Body) -> Heard {
-        Heard { body, pulse: self.clone() }
+        Heard {
+            body,
+            pulse: self.clone(),
+        }
     }
 
     /// Waits until nothing has gone on for long.
@@ -61,7 +67,11 @@ impl Pulse {
 
     fn left(&self) -> Duration {
         let beats = self.beats();
-        let silent = if beats.running > 0 { Duration::ZERO } else { beats.last.elapsed() };
+        let silent = if beats.running > 0 {
+            Duration::ZERO
+        } else {
+            beats.last.elapsed()
+        };
         SILENCE_MAX.saturating_sub(silent)
     }
 

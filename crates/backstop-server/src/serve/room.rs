@@ -78,7 +78,9 @@ impl Room {
         if let Some(seat) = self.seat(place(from)) {
             return Entry::Served(seat);
         }
-        Arc::clone(&self.spare).try_acquire_owned().map_or(Entry::Closed, Entry::Refused)
+        Arc::clone(&self.spare)
+            .try_acquire_owned()
+            .map_or(Entry::Closed, Entry::Refused)
     }
 
     fn seat(&self, from: IpAddr) -> Option<Seat> {
@@ -94,9 +96,19 @@ impl Room {
         seats.next += 1;
         seats.taken += 1;
         *seats.of_places.entry(from).or_default() += 1;
-        let stranger = Stranger { from, welcome: welcome.clone(), evicted: evicted.clone() };
+        let stranger = Stranger {
+            from,
+            welcome: welcome.clone(),
+            evicted: evicted.clone(),
+        };
         seats.strangers.insert(number, stranger);
-        Some(Seat { seats: Arc::clone(&self.seats), number, from, welcome, evicted })
+        Some(Seat {
+            seats: Arc::clone(&self.seats),
+            number,
+            from,
+            welcome,
+            evicted,
+        })
     }
 }
 
@@ -159,7 +171,10 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn room(max: usize) -> Room {
-        Room::of(&ServerConfig { connections_max: max, ..ServerConfig::default() })
+        Room::of(&ServerConfig {
+            connections_max: max,
+            ..ServerConfig::default()
+        })
     }
 
     fn seat(room: &Room) -> Option<Seat> {
@@ -179,7 +194,10 @@ mod tests {
         assert!(!first.evicted().is_cancelled() && !third.evicted().is_cancelled());
         third.welcome().give();
         fourth.welcome().give();
-        assert!(seat(&room).is_none(), "all were let in, and none makes place");
+        assert!(
+            seat(&room).is_none(),
+            "all were let in, and none makes place"
+        );
         drop(second);
         assert!(seat(&room).is_none(), "its seat was another one's already");
         drop(first);
@@ -192,7 +210,13 @@ mod tests {
         let ours = seat(&room).unwrap();
         ours.welcome().give();
         let flood: Vec<Seat> = (0..1_000).filter_map(|_| seat(&room)).collect();
-        assert_eq!(flood.iter().filter(|seat| !seat.evicted().is_cancelled()).count(), 99);
+        assert_eq!(
+            flood
+                .iter()
+                .filter(|seat| !seat.evicted().is_cancelled())
+                .count(),
+            99
+        );
         assert!(!ours.evicted().is_cancelled());
         let newcomer = seat(&room).unwrap();
         newcomer.welcome().give();

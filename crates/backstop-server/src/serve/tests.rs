@@ -18,7 +18,12 @@ async fn asked(base: &str, route: &str) -> (Parts, String) {
     let address = format!("{base}{route}");
     let router = fortified(Router::new().route(&address, get(panics)), &app).with_state(app);
     let (head, body) = router
-        .oneshot(Request::get(&address).header("host", "localhost").body(Body::empty()).unwrap())
+        .oneshot(
+            Request::get(&address)
+                .header("host", "localhost")
+                .body(Body::empty())
+                .unwrap(),
+        )
         .await
         .unwrap()
         .into_parts();
@@ -35,7 +40,11 @@ async fn a_route_that_panics_is_answered_for_its_reader_and_says_nothing_of_why(
             ("/panics", "text/html; charset=utf-8"),
         ] {
             let (head, text) = asked(base, route).await;
-            assert_eq!(head.status, StatusCode::INTERNAL_SERVER_ERROR, "{base}{route}");
+            assert_eq!(
+                head.status,
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "{base}{route}"
+            );
             assert_eq!(head.headers[CONTENT_TYPE], content, "{base}{route}");
             for name in [
                 "content-security-policy",
@@ -49,7 +58,8 @@ async fn a_route_that_panics_is_answered_for_its_reader_and_says_nothing_of_why(
             }
             assert_eq!(head.headers[CACHE_CONTROL], "no-store", "{base}{route}");
             assert!(
-                text.contains("server's log says why") || text.contains("server&#39;s log says why"),
+                text.contains("server's log says why")
+                    || text.contains("server&#39;s log says why"),
                 "{text}"
             );
             assert!(!text.contains("secret"), "{text}");

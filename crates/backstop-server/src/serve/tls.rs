@@ -24,7 +24,9 @@ pub struct BadCertificate {
 
 impl Keys {
     /// As the files of a configuration say, if it has any.
-    pub(super) fn of(server: &backstop::config::ServerConfig) -> Result<Option<Self>, BadCertificate> {
+    pub(super) fn of(
+        server: &backstop::config::ServerConfig,
+    ) -> Result<Option<Self>, BadCertificate> {
         match &server.transport {
             Transport::Tls(files) => Ok(Some(Self(RwLock::new(Arc::new(config(files)?))))),
             Transport::Plain | Transport::BehindProxy => Ok(None),
@@ -55,13 +57,18 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, BadCertificate> {
     if certificates.is_empty() {
         return Err(wrong(&files.cert, &"there is no certificate in it"));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, &error))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, &error))?;
     // Named, because a process may link several providers, and then has none by default.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| wrong(&files.key, &error))?.with_no_client_auth();
-    let mut config =
-        builder.with_single_cert(certificates, key).map_err(|error| wrong(&files.key, &error))?;
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder
+        .map_err(|error| wrong(&files.key, &error))?
+        .with_no_client_auth();
+    let mut config = builder
+        .with_single_cert(certificates, key)
+        .map_err(|error| wrong(&files.key, &error))?;
     config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

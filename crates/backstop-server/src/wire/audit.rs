@@ -19,7 +19,10 @@ pub struct AuditShape<'a> {
 impl<'a> AuditShape<'a> {
     /// The shape of a page.
     pub fn new(page: &'a AuditPage) -> Self {
-        Self { entries: page.entries.iter().map(AuditEntryShape::new).collect(), next: page.next.as_deref() }
+        Self {
+            entries: page.entries.iter().map(AuditEntryShape::new).collect(),
+            next: page.next.as_deref(),
+        }
     }
 }
 

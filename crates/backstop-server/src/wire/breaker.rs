@@ -64,7 +64,11 @@ impl<'a> BreakerShape<'a> {
         Self {
             config: value(serde_json::to_value(guard.settings)),
             deaths: guard.deaths,
-            events: status.events.iter().map(|event| EventShape::new(&guard.name, event)).collect(),
+            events: status
+                .events
+                .iter()
+                .map(|event| EventShape::new(&guard.name, event))
+                .collect(),
             failure_count: status.failure_count,
             kind: guard.name.kind().map(backstop::Kind::as_str),
             last_failure_time: status.last_failure_time,
@@ -96,7 +100,12 @@ pub struct EventShape<'a> {
 
 impl<'a> EventShape<'a> {
     fn new(name: &GuardName, event: &'a Event) -> Self {
-        Self { at: event.at, from: name.word(event.from), to: name.word(event.to), why: &event.why }
+        Self {
+            at: event.at,
+            from: name.word(event.from),
+            to: name.word(event.to),
+            why: &event.why,
+        }
     }
 }
 

@@ -75,7 +75,10 @@ impl PreviewShape {
     pub const fn new(counted: Counted) -> Self {
         match counted {
             Counted::Exactly(count) => Self { count, exact: true },
-            Counted::AtLeast(count) | Counted::AtMost(count) => Self { count, exact: false },
+            Counted::AtLeast(count) | Counted::AtMost(count) => Self {
+                count,
+                exact: false,
+            },
         }
     }
 }
@@ -83,7 +86,10 @@ impl PreviewShape {
 impl<'a> RunShape<'a> {
     /// The shape of a run, seen at `now`.
     pub fn new(report: &'a Report, redaction: &Redaction, now: Time) -> Self {
-        let refusal = |(id, why): &(backstop::JobId, String)| RefusedShape { id: *id, why: why.clone() };
+        let refusal = |(id, why): &(backstop::JobId, String)| RefusedShape {
+            id: *id,
+            why: why.clone(),
+        };
         Self {
             id: &report.id,
             action: match report.target.deed {
@@ -92,7 +98,11 @@ impl<'a> RunShape<'a> {
                 Deed::Delete => "delete",
                 Deed::Move => "move",
             },
-            of: if matches!(report.target.which, Which::Letters(_)) { "dead" } else { "jobs" },
+            of: if matches!(report.target.which, Which::Letters(_)) {
+                "dead"
+            } else {
+                "jobs"
+            },
             to: report.target.to.as_ref().map(backstop::QueueName::as_str),
             selection: report.target.selection(redaction),
             state: match report.standing(now) {

@@ -25,7 +25,11 @@ impl<'a> DeadListShape<'a> {
     /// The shape of a page.
     pub fn new(page: &'a DeadPage) -> Self {
         let damaged = page.damaged.iter().map(DamagedShape::new).collect();
-        Self { dead: &page.letters, damaged, next: page.next.as_deref() }
+        Self {
+            dead: &page.letters,
+            damaged,
+            next: page.next.as_deref(),
+        }
     }
 }
 
@@ -82,8 +86,16 @@ pub struct ChangedShape {
 impl ChangedShape {
     /// The shape of a change.
     pub fn new(changed: &Changed) -> Self {
-        let refused = changed.refused.iter().map(|(id, refusal)| RefusedShape::new(*id, *refusal)).collect();
+        let refused = changed
+            .refused
+            .iter()
+            .map(|(id, refusal)| RefusedShape::new(*id, *refusal))
+            .collect();
         let damaged = changed.damaged.iter().map(DamagedShape::new).collect();
-        Self { count: changed.count, refused, damaged }
+        Self {
+            count: changed.count,
+            refused,
+            damaged,
+        }
     }
 }

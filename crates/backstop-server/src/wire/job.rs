@@ -75,7 +75,12 @@ pub struct JobShape<'a> {
 impl<'a> JobShape<'a> {
     /// The shape of a job in a list: secrets are hidden.
     pub fn listed(job: &'a Job, max_attempts: Option<u32>, redaction: &Redaction) -> Self {
-        Self::with(job, &redaction.payload(job.payload.as_bytes()), max_attempts, redaction)
+        Self::with(
+            job,
+            &redaction.payload(job.payload.as_bytes()),
+            max_attempts,
+            redaction,
+        )
     }
 
     /// The shape of a job, with its payload whole.
@@ -108,12 +113,20 @@ impl<'a> JobShape<'a> {
             run_at: job.run_at,
             inserted_at: job.inserted_at,
             unique_key: job.unique_key.as_ref().map(UniqueKey::as_str),
-            errors: job.history.failures().into_iter().map(|failure| redaction.failure(failure)).collect(),
+            errors: job
+                .history
+                .failures()
+                .into_iter()
+                .map(|failure| redaction.failure(failure))
+                .collect(),
             priority: job.priority,
             finished_at: job.finished_at,
             reason: job.reason.map(Reason::as_str),
             requeues: job.requeues,
-            worker: job.held_by.as_ref().map(|claimant| claimant.worker.as_str()),
+            worker: job
+                .held_by
+                .as_ref()
+                .map(|claimant| claimant.worker.as_str()),
             started_at: job.started_at(),
             lease_until: job.held_by.as_ref().map(|claimant| claimant.until),
         }
@@ -145,8 +158,15 @@ pub struct AmendedShape {
 
 impl From<ChangedJobs> for AmendedShape {
     fn from(changed: ChangedJobs) -> Self {
-        let refused = changed.refused.into_iter().map(|(id, why)| RefusedShape::new(id, why)).collect();
-        Self { count: changed.count, refused }
+        let refused = changed
+            .refused
+            .into_iter()
+            .map(|(id, why)| RefusedShape::new(id, why))
+            .collect();
+        Self {
+            count: changed.count,
+            refused,
+        }
     }
 }
 
@@ -164,7 +184,10 @@ pub struct RefusedShape {
 impl RefusedShape {
     /// The shape of a refusal.
     pub fn new(id: JobId, refusal: Refusal) -> Self {
-        Self { id, why: refusal.to_string() }
+        Self {
+            id,
+            why: refusal.to_string(),
+        }
     }
 }
 
@@ -185,7 +208,11 @@ pub struct DamagedShape {
 impl DamagedShape {
     /// The shape of what is left of a job.
     pub fn new(damaged: &Damaged) -> Self {
-        Self { id: damaged.id, queue: damaged.queue.clone(), why: damaged.why.clone() }
+        Self {
+            id: damaged.id,
+            queue: damaged.queue.clone(),
+            why: damaged.why.clone(),
+        }
     }
 
     /// What it is called, as far as that is known.

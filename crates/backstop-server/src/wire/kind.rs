@@ -57,8 +57,9 @@ struct BucketShape {
 
 impl PercentilesShape {
     fn new(histogram: &Histogram) -> Self {
-        let [p50, p95, p99] = PERCENTS
-            .map(|percent| crate::history::seconds(histogram, percent).map(|seconds| seconds * 1_000.0));
+        let [p50, p95, p99] = PERCENTS.map(|percent| {
+            crate::history::seconds(histogram, percent).map(|seconds| seconds * 1_000.0)
+        });
         Self { p50, p95, p99 }
     }
 }
@@ -67,7 +68,12 @@ impl<'a> KindsShape<'a> {
     /// The shape of what a window shows.
     pub fn new(window: Window, kinds: impl Iterator<Item = &'a (QueueName, Kind, Spread)>) -> Self {
         let shape = |(queue, kind, spread): &'a (QueueName, Kind, Spread)| {
-            let counted = spread.run.buckets().iter().enumerate().filter(|(_, count)| **count > 0);
+            let counted = spread
+                .run
+                .buckets()
+                .iter()
+                .enumerate()
+                .filter(|(_, count)| **count > 0);
             let bucket = |(bucket, count): (usize, &u64)| BucketShape {
                 le_ms: upper(bucket).map(|end| end.as_secs_f64() * 1_000.0),
                 count: *count,
@@ -82,6 +88,9 @@ impl<'a> KindsShape<'a> {
                 buckets: counted.map(bucket).collect(),
             }
         };
-        Self { window: window.as_str(), kinds: kinds.map(shape).collect() }
+        Self {
+            window: window.as_str(),
+            kinds: kinds.map(shape).collect(),
+        }
     }
 }

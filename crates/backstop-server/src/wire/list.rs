@@ -60,9 +60,16 @@ mod tests {
         let list: List<u8, 3> = serde_json::from_str("[]").unwrap();
         assert!(list.0.is_empty());
         // What comes behind the entry that is too many is not even looked at.
-        let error = serde_json::from_str::<List<u8, 3>>("[1,2,3,4,!!!").unwrap_err().to_string();
-        assert!(error.starts_with(TOO_MANY) && error.contains("at most 3"), "{error}");
-        let error = serde_json::from_str::<List<u8, 3>>("{}").unwrap_err().to_string();
+        let error = serde_json::from_str::<List<u8, 3>>("[1,2,3,4,!!!")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with(TOO_MANY) && error.contains("at most 3"),
+            "{error}"
+        );
+        let error = serde_json::from_str::<List<u8, 3>>("{}")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("expected a list"), "{error}");
     }
 }

@@ -23,7 +23,10 @@ impl<'a> PayloadShape<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         match serde_json::from_slice::<&RawValue>(bytes) {
             Ok(raw) => Self::Json(raw),
-            Err(_) => Self::Text { text: quoted(&String::from_utf8_lossy(bytes)), hex: hex(bytes) },
+            Err(_) => Self::Text {
+                text: quoted(&String::from_utf8_lossy(bytes)),
+                hex: hex(bytes),
+            },
         }
     }
 
@@ -50,10 +53,12 @@ fn quoted(text: &str) -> Box<RawValue> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes everything");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("a string takes everything");
+            text
+        })
 }
 
 #[cfg(test)]
@@ -62,7 +67,10 @@ mod tests {
 
     fn shown(bytes: &[u8]) -> (String, Option<String>) {
         let shape = PayloadShape::new(bytes);
-        (serde_json::to_string(&shape).unwrap(), shape.hex().map(str::to_owned))
+        (
+            serde_json::to_string(&shape).unwrap(),
+            shape.hex().map(str::to_owned),
+        )
     }
 
     #[test]
@@ -73,6 +81,9 @@ mod tests {
 
     #[test]
     fn what_is_not_json_is_text_with_its_bytes_beside_it() {
-        assert_eq!(shown(b"\xff{"), ("\"\u{fffd}{\"".to_owned(), Some("ff7b".to_owned())));
+        assert_eq!(
+            shown(b"\xff{"),
+            ("\"\u{fffd}{\"".to_owned(), Some("ff7b".to_owned()))
+        );
     }
 }

@@ -5,7 +5,9 @@ use backstop::core::job::{TooFarAhead, check_run_at};
 use backstop::core::limits::ENQUEUE_JOBS_MAX;
 use backstop::core::port::Enqueued;
 use backstop::core::unique::{States, Unique, UniqueKey};
-use backstop::{BadDraft, JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, Time};
+use backstop::{
+    BadDraft, JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Span, Time,
+};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -13,8 +15,17 @@ use std::borrow::Cow;
 use utoipa::ToSchema;
 
 /// The keys of a job that comes in.
-pub const JOB_KEYS: [&str; 9] =
-    ["queue", "kind", "payload", "run_at", "delay", "unique_key", "priority", "retry", "id"];
+pub const JOB_KEYS: [&str; 9] = [
+    "queue",
+    "kind",
+    "payload",
+    "run_at",
+    "delay",
+    "unique_key",
+    "priority",
+    "retry",
+    "id",
+];
 
 /// Text that is not copied unless it is escaped.
 #[derive(Deserialize, Debug)]
@@ -23,7 +34,10 @@ pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 /// A job that comes in: the body of `POST /v1/jobs`, and a line of a file that is pushed.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields, expecting = "a job: an object with `queue` and `payload`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a job: an object with `queue` and `payload`"
+)]
 #[schema(as = NewJob)]
 pub struct NewJobShape<'a> {
     /// Where it waits.
@@ -95,7 +109,12 @@ pub enum BadJob {
 impl BadJob {
     /// Whether there is too much of it.
     pub const fn is_too_large(&self) -> bool {
-        matches!(self, Self::Wrong(BadDraft::Payload(backstop::core::payload::BadPayload::TooLarge(_))))
+        matches!(
+            self,
+            Self::Wrong(BadDraft::Payload(
+                backstop::core::payload::BadPayload::TooLarge(_)
+            ))
+        )
     }
 }
 
@@ -133,9 +152,13 @@ impl NewJobShape<'_> {
             (Some(kind), Some(before)) if before.kind.as_str() == kind.0 => before.kind.clone(),
             (Some(kind), _) => Kind::new(&kind.0).map_err(BadDraft::from)?,
         };
-        let payload =
-            Payload::parsed(body.slice_ref(self.payload.get().as_bytes())).map_err(BadDraft::from)?;
-        let key = self.unique_key.map(|key| UniqueKey::new(&key.0)).transpose().map_err(BadDraft::from)?;
+        let payload = Payload::parsed(body.slice_ref(self.payload.get().as_bytes()))
+            .map_err(BadDraft::from)?;
+        let key = self
+            .unique_key
+            .map(|key| UniqueKey::new(&key.0))
+            .transpose()
+            .map_err(BadDraft::from)?;
         Ok(NewJob {
             id: self.id.unwrap_or_else(fresh_id),
             queue,
@@ -143,7 +166,11 @@ impl NewJobShape<'_> {
             payload,
             priority: self.priority.unwrap_or_default(),
             run_at,
-            unique: key.map(|key| Unique { key, period: None, states: States::LIVE }),
+            unique: key.map(|key| Unique {
+                key,
+                period: None,
+                states: States::LIVE,
+            }),
             retry: self.retry,
             trace: None,
         })
@@ -176,7 +203,11 @@ impl PushedShape {
             Enqueued::Full => ("full", None),
             Enqueued::Conflict => ("conflict", None),
         };
-        Self { id: holder.unwrap_or(id), result, holder }
+        Self {
+            id: holder.unwrap_or(id),
+            result,
+            holder,
+        }
     }
 }
 

@@ -28,7 +28,10 @@ pub struct AllQueuesShape {
 impl AllQueuesShape {
     /// Those that were changed.
     pub const fn new(queues: Vec<QueueName>) -> Self {
-        Self { count: queues.len(), queues }
+        Self {
+            count: queues.len(),
+            queues,
+        }
     }
 }
 
@@ -76,7 +79,12 @@ struct TotalsShape {
 impl<'a> QueueShape<'a> {
     /// The shape of a queue.
     pub fn new(queue: &'a QueueStatus) -> Self {
-        let Totals { enqueued, done, dead, cancelled } = queue.totals;
+        let Totals {
+            enqueued,
+            done,
+            dead,
+            cancelled,
+        } = queue.totals;
         Self {
             name: queue.name.as_str(),
             paused: queue.gate == Gate::Paused,
@@ -87,7 +95,12 @@ impl<'a> QueueShape<'a> {
             done: queue.counts.of(State::Done),
             dead: queue.counts.of(State::Dead),
             cancelled: queue.counts.of(State::Cancelled),
-            totals: TotalsShape { enqueued, done, dead, cancelled },
+            totals: TotalsShape {
+                enqueued,
+                done,
+                dead,
+                cancelled,
+            },
             next_ready_at: queue.next_ready,
             max_size: queue.bounds.max_size,
             overflow: queue.bounds.overflow,

@@ -160,7 +160,13 @@ pub struct RunsShape<'a> {
 impl<'a> RunsShape<'a> {
     /// The shape of a ledger.
     pub fn new(schedule: &'a ScheduleName, runs: &[Entry]) -> Self {
-        Self { runs: runs.iter().map(|entry| RunShape::new(entry, schedule)).collect(), schedule }
+        Self {
+            runs: runs
+                .iter()
+                .map(|entry| RunShape::new(entry, schedule))
+                .collect(),
+            schedule,
+        }
     }
 }
 

@@ -55,7 +55,12 @@ impl<'a> StreamShape<'a> {
     /// The shape of a stream.
     pub fn new(status: &'a StreamStatus, alarms: &Alarms) -> Self {
         Self {
-            alarms: alarms.of(&status.name).iter().copied().map(Alarm::as_str).collect(),
+            alarms: alarms
+                .of(&status.name)
+                .iter()
+                .copied()
+                .map(Alarm::as_str)
+                .collect(),
             counts: status.counts.named().collect(),
             held: status.counts.held(),
             holding: status.holding,
@@ -84,8 +89,14 @@ pub struct KeysShape<'a> {
 impl<'a> KeysShape<'a> {
     /// The shape of a page that was to have at most `limit` keys.
     pub fn new(keys: &'a [KeyStatus], limit: usize) -> Self {
-        let next = keys.last().map(|status| &status.key).filter(|_| keys.len() == limit);
-        Self { keys: keys.iter().map(KeyShape::new).collect(), next }
+        let next = keys
+            .last()
+            .map(|status| &status.key)
+            .filter(|_| keys.len() == limit);
+        Self {
+            keys: keys.iter().map(KeyShape::new).collect(),
+            next,
+        }
     }
 }
 
@@ -118,7 +129,10 @@ impl<'a> KeyShape<'a> {
     pub fn new(status: &'a KeyStatus) -> Self {
         let standing = Standing::from_bytes(&status.standing).ok();
         Self {
-            attempt: standing.as_ref().and_then(|standing| standing.wait).map(|wait| wait.attempt),
+            attempt: standing
+                .as_ref()
+                .and_then(|standing| standing.wait)
+                .map(|wait| wait.attempt),
             due: status.due,
             key: status.key.as_str(),
             oldest: status.oldest,
@@ -134,13 +148,18 @@ impl<'a> KeyShape<'a> {
 pub fn state_of(status: &KeyStatus) -> &'static str {
     match status.holder {
         Some(_) => "in hand",
-        None => state(Standing::from_bytes(&status.standing).ok().as_ref(), status.records),
+        None => state(
+            Standing::from_bytes(&status.standing).ok().as_ref(),
+            status.records,
+        ),
     }
 }
 
 /// What a key does, in a word, while nobody has it in hand.
 pub const fn state(standing: Option<&Standing>, records: u64) -> &'static str {
-    let Some(standing) = standing else { return "unreadable" };
+    let Some(standing) = standing else {
+        return "unreadable";
+    };
     if standing.disabled {
         "disabled"
     } else if standing.halted.is_some() {
@@ -247,7 +266,11 @@ impl OffStepShape {
             at: Time::from_micros(record.at),
             from: record.place.from,
             position: record.place.position,
-            result: if record.is_handled { "handled" } else { "duplicate" },
+            result: if record.is_handled {
+                "handled"
+            } else {
+                "duplicate"
+            },
             step: record.place.step,
         }
     }
@@ -270,7 +293,10 @@ impl<'a> KeyWholeShape<'a> {
             next: Time::from_micros(failing.due),
             position: failing.position,
         });
-        let missed = standing.missed.runs().map(|(first, step, count)| MissedShape { count, first, step });
+        let missed = standing
+            .missed
+            .runs()
+            .map(|(first, step, count)| MissedShape { count, first, step });
         let late = standing.late.iter();
         Self {
             attempt: standing.wait.map(|wait| wait.attempt),
@@ -281,7 +307,10 @@ impl<'a> KeyWholeShape<'a> {
             held: stored.records.iter().map(held).collect(),
             key: stored.key.as_str(),
             late: late
-                .map(|(position, at)| LateShape { at: Time::from_micros(*at), position: *position })
+                .map(|(position, at)| LateShape {
+                    at: Time::from_micros(*at),
+                    position: *position,
+                })
                 .collect(),
             missed: missed.collect(),
             off_step: standing.off_step.iter().map(OffStepShape::new).collect(),
@@ -291,7 +320,10 @@ impl<'a> KeyWholeShape<'a> {
             stream: stream.as_str(),
             waits_until: standing.wait.map(|wait| Time::from_micros(wait.due)),
             watermark: stored.watermark,
-            why: stored.records.first().and_then(|record| why(stored, record.position)),
+            why: stored
+                .records
+                .first()
+                .and_then(|record| why(stored, record.position)),
         }
     }
 }
@@ -380,6 +412,10 @@ impl OfferedShape {
             Offered::Duplicate => "duplicate",
             Offered::Full => "full",
         };
-        Self { key, position, result }
+        Self {
+            key,
+            position,
+            result,
+        }
     }
 }

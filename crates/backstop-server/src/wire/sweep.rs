@@ -115,7 +115,12 @@ pub(crate) struct PastRunShape {
 impl<'a> SweepShape<'a> {
     /// Its runs alone.
     pub const fn runs(runs: &'a [PastRun]) -> Self {
-        Self { every: None, older_than: None, queue: None, runs }
+        Self {
+            every: None,
+            older_than: None,
+            queue: None,
+            runs,
+        }
     }
 
     /// What is known about it, and its runs.

@@ -55,8 +55,18 @@ pub struct FailingShape {
 impl FailingShape {
     /// The shape of passes that fail.
     pub fn new(failing: &Failing) -> Self {
-        let Failing { since, at, passes, error } = failing.clone();
-        Self { since, at, passes, error }
+        let Failing {
+            since,
+            at,
+            passes,
+            error,
+        } = failing.clone();
+        Self {
+            since,
+            at,
+            passes,
+            error,
+        }
     }
 }
 
@@ -112,7 +122,10 @@ struct UnburiedShape {
 
 impl UnburiedShape {
     const fn new(unburied: &Unburied) -> Self {
-        Self { rows: unburied.rows, why: unburied.full.advice() }
+        Self {
+            rows: unburied.rows,
+            why: unburied.full.advice(),
+        }
     }
 }
 
@@ -149,14 +162,38 @@ struct BandShape {
 impl<'a> StatusShape<'a> {
     /// The shape of how a table stands.
     pub fn new(status: &Status, expired_rows: Option<&'a [Value]>) -> Self {
-        let &Status { new, error, success, other, .. } = status;
-        let band =
-            |&AgeBand { until, every, new, error, .. }: &AgeBand| BandShape { until, every, new, error };
-        let hand =
-            |row: &InHand| HandShape { id: row.key.clone(), runner: row.runner.clone(), since: row.since };
+        let &Status {
+            new,
+            error,
+            success,
+            other,
+            ..
+        } = status;
+        let band = |&AgeBand {
+                        until,
+                        every,
+                        new,
+                        error,
+                        ..
+                    }: &AgeBand| BandShape {
+            until,
+            every,
+            new,
+            error,
+        };
+        let hand = |row: &InHand| HandShape {
+            id: row.key.clone(),
+            runner: row.runner.clone(),
+            since: row.since,
+        };
         Self {
             at: status.at,
-            states: StatesShape { new, error, success, other },
+            states: StatesShape {
+                new,
+                error,
+                success,
+                other,
+            },
             bands: status.bands.iter().map(band).collect(),
             due: status.due,
             waiting: status.waiting,

@@ -18,7 +18,10 @@ const RELEASED_WAIT: Span = Span::secs(1);
 
 /// A request for jobs.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields, expecting = "a request for jobs: an object with a list `queues`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a request for jobs: an object with a list `queues`"
+)]
 #[schema(as = Lease)]
 pub struct LeaseShape<'a> {
     /// From where: 1 to 256 queues.
@@ -66,7 +69,9 @@ pub struct LeaseShape<'a> {
 fn bytes_of_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let bytes = Option::<u64>::deserialize(deserializer)?;
     match bytes.filter(|bytes| i64::try_from(*bytes).is_err()) {
-        Some(_) => Err(serde::de::Error::custom("`memory_bytes` is at most 9223372036854775807")),
+        Some(_) => Err(serde::de::Error::custom(
+            "`memory_bytes` is at most 9223372036854775807",
+        )),
         None => Ok(bytes),
     }
 }
@@ -134,7 +139,10 @@ pub struct HandedShape<'a> {
     traceparent: Option<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference to the field")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out a reference to the field"
+)]
 fn shown<S: Serializer>(ticket: &&Ticket, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(ticket)
 }
@@ -157,7 +165,10 @@ impl<'a> HandedShape<'a> {
 
 /// Runs that ended.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields, expecting = "ends of runs: an object with a list `settle`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "ends of runs: an object with a list `settle`"
+)]
 #[schema(as = Settle)]
 pub struct SettleShape<'a> {
     /// One for each run; at most 5000.
@@ -168,7 +179,10 @@ pub struct SettleShape<'a> {
 
 /// A run that ended.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields, expecting = "the end of a run: an object with `id`, `lease` and `outcome`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "the end of a run: an object with `id`, `lease` and `outcome`"
+)]
 #[schema(as = End)]
 pub struct EndShape<'a> {
     /// The job.
@@ -210,7 +224,10 @@ pub enum OutcomeWord {
 
 /// What a worker tells about a failure. Long texts are cut.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields, expecting = "`error` as an object: {\"message\":\"boom\"}")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "`error` as an object: {\"message\":\"boom\"}"
+)]
 #[schema(as = Error)]
 pub struct ErrorShape {
     /// What happened, in words.
@@ -249,7 +266,11 @@ impl EndShape<'_> {
         (
             job,
             ticket(self.lease, before),
-            ending(self.outcome, self.error.map(ErrorReport::from), self.retry_in),
+            ending(
+                self.outcome,
+                self.error.map(ErrorReport::from),
+                self.retry_in,
+            ),
         )
     }
 }
@@ -273,8 +294,12 @@ fn ending(word: OutcomeWord, error: Option<ErrorReport>, retry_in: Option<Span>)
         OutcomeWord::Failed => failed(error, retry_in.map_or(Advice::Retry, Advice::RetryAfter)),
         OutcomeWord::Dead => failed(error, Advice::Dead),
         OutcomeWord::Cancelled => {
-            let said = error.map(|error| error.message).filter(|said| !said.trim().is_empty());
-            Ending::Cancelled(said.unwrap_or_else(|| "its worker found it no longer wanted".to_owned()))
+            let said = error
+                .map(|error| error.message)
+                .filter(|said| !said.trim().is_empty());
+            Ending::Cancelled(
+                said.unwrap_or_else(|| "its worker found it no longer wanted".to_owned()),
+            )
         }
         OutcomeWord::Released => Ending::Released(retry_in.unwrap_or(RELEASED_WAIT)),
     }
@@ -312,7 +337,10 @@ impl SaidShape {
 
 /// A sign of life.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields, expecting = "a sign of life: an object with `worker` and a list `leases`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a sign of life: an object with `worker` and a list `leases`"
+)]
 #[schema(as = Beat)]
 pub struct BeatShape<'a> {
     /// Whose.
@@ -352,7 +380,10 @@ pub struct BeatShape<'a> {
 
 /// A lease that is held.
 #[derive(Deserialize, ToSchema, Debug)]
-#[serde(deny_unknown_fields, expecting = "a lease: an object with `id` and `lease`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a lease: an object with `id` and `lease`"
+)]
 #[schema(as = Held)]
 pub struct HeldShape<'a> {
     /// The job.
@@ -399,20 +430,41 @@ mod tests {
     fn every_word_has_its_meaning() {
         let end = |rest: &str| format!(r#"{{"id":"a","lease":"x",{rest}}}"#);
         check(&end(r#""outcome":"done""#), &Ending::Done);
-        check(&end(r#""outcome":"released""#), &Ending::Released(Span::secs(1)));
-        check(&end(r#""outcome":"released","retry_in":"5m""#), &Ending::Released(Span::minutes(5)));
+        check(
+            &end(r#""outcome":"released""#),
+            &Ending::Released(Span::secs(1)),
+        );
+        check(
+            &end(r#""outcome":"released","retry_in":"5m""#),
+            &Ending::Released(Span::minutes(5)),
+        );
         let failed = |advice| Ending::Failed {
             cause: Cause::Failed,
-            error: ErrorReport { http_status: Some(503), ..ErrorReport::message("no") },
+            error: ErrorReport {
+                http_status: Some(503),
+                ..ErrorReport::message("no")
+            },
             advice,
             progressed: false,
         };
         let error = r#""error":{"message":"no","http_status":503}"#;
-        check(&end(&format!(r#""outcome":"failed",{error}"#)), &failed(Advice::Retry));
+        check(
+            &end(&format!(r#""outcome":"failed",{error}"#)),
+            &failed(Advice::Retry),
+        );
         let in_ten = failed(Advice::RetryAfter(Span::secs(10)));
-        check(&end(&format!(r#""outcome":"failed",{error},"retry_in":"10s""#)), &in_ten);
-        check(&end(&format!(r#""outcome":"dead",{error}"#)), &failed(Advice::Dead));
-        check(&end(&format!(r#""outcome":"cancelled",{error}"#)), &Ending::Cancelled("no".to_owned()));
+        check(
+            &end(&format!(r#""outcome":"failed",{error},"retry_in":"10s""#)),
+            &in_ten,
+        );
+        check(
+            &end(&format!(r#""outcome":"dead",{error}"#)),
+            &failed(Advice::Dead),
+        );
+        check(
+            &end(&format!(r#""outcome":"cancelled",{error}"#)),
+            &Ending::Cancelled("no".to_owned()),
+        );
     }
 
     #[test]

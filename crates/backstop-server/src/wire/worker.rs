@@ -74,7 +74,11 @@ impl<'a> WorkerShape<'a> {
         let kinds = worker.kinds.iter();
         Self {
             name: status.name.as_str(),
-            queues: status.queues.iter().map(backstop::QueueName::as_str).collect(),
+            queues: status
+                .queues
+                .iter()
+                .map(backstop::QueueName::as_str)
+                .collect(),
             seen_at: status.seen_at,
             live: backstop::workers::is_heard(status, now),
             running: status.running,
@@ -90,7 +94,12 @@ impl<'a> WorkerShape<'a> {
             taken: worker.taken,
             memory_bytes: about.memory,
             kinds: kinds
-                .map(|(queue, kinds)| (queue.as_str(), kinds.iter().map(backstop::Kind::as_str).collect()))
+                .map(|(queue, kinds)| {
+                    (
+                        queue.as_str(),
+                        kinds.iter().map(backstop::Kind::as_str).collect(),
+                    )
+                })
                 .collect(),
         }
     }
@@ -123,6 +132,11 @@ impl<'a> OrderedShape<'a> {
     pub fn new(name: &'a str, given: backstop::workers::Given) -> Self {
         let changed = given.ordered == backstop::core::order::Ordered::Given;
         let note = (!given.listens).then_some(backstop::workers::UNHEARD);
-        Self { name, asked: given.asked.map(Asked::as_str), changed, note }
+        Self {
+            name,
+            asked: given.asked.map(Asked::as_str),
+            changed,
+            note,
+        }
     }
 }

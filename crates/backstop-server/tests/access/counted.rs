@@ -11,10 +11,17 @@ use std::time::Duration;
 
 /// How often a request of this kind was answered so. Other tests ask as well, and nobody ever takes one back.
 async fn count(site: &Site, token: &str, method: &str, route: &str, status: u16) -> u64 {
-    let (_, text) = site.read(empty(bearing(request(Method::GET, "/metrics"), token))).await;
-    let labels =
-        [format!("method=\"{method}\""), format!("route=\"{route}\""), format!("status=\"{status}\"")];
-    let mut lines = text.lines().filter(|line| line.starts_with("backstop_http_requests_total{"));
+    let (_, text) = site
+        .read(empty(bearing(request(Method::GET, "/metrics"), token)))
+        .await;
+    let labels = [
+        format!("method=\"{method}\""),
+        format!("route=\"{route}\""),
+        format!("status=\"{status}\""),
+    ];
+    let mut lines = text
+        .lines()
+        .filter(|line| line.starts_with("backstop_http_requests_total{"));
     let line = lines.find(|line| labels.iter().all(|label| line.contains(label)));
     line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }
@@ -25,8 +32,15 @@ async fn whoever_is_refused_is_in_the_metrics() {
     let token = site.token(&[Scope::Read], None).await.token;
     let check = async |asked: Request<Body>, method: &str, route: &str, status: u16| {
         let before = count(&site, &token, method, route, status).await;
-        assert_eq!(site.ask(asked).await.status.as_u16(), status, "{method} {route}");
-        assert!(count(&site, &token, method, route, status).await > before, "{method} {route} {status}");
+        assert_eq!(
+            site.ask(asked).await.status.as_u16(),
+            status,
+            "{method} {route}"
+        );
+        assert!(
+            count(&site, &token, method, route, status).await > before,
+            "{method} {route} {status}"
+        );
     };
     let wrong = bearing(request(Method::GET, "/v1/queues"), "backstop_wrong");
     check(empty(wrong), "GET", "/v1/queues", 401).await;
@@ -44,11 +58,20 @@ async fn whoever_is_refused_is_in_the_metrics() {
 #[tokio::test(start_paused = true)]
 async fn whoever_is_cut_off_is_in_the_metrics() {
     let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
-    let site = Site::on(Arc::<Flaky>::clone(&store), &format!("{GUARDED}timeout = \"1s\"\n"));
+    let site = Site::on(
+        Arc::<Flaky>::clone(&store),
+        &format!("{GUARDED}timeout = \"1s\"\n"),
+    );
     let token = site.token(&[Scope::Admin], None).await.token;
     let before = count(&site, &token, "GET", "/v1/jobs", 408).await;
-    store.set_odds(Odds { delay_before: 1.0, delay_max: Duration::from_hours(9_000), ..Odds::default() });
-    let got = site.ask(empty(bearing(request(Method::GET, "/v1/jobs"), &token))).await;
+    store.set_odds(Odds {
+        delay_before: 1.0,
+        delay_max: Duration::from_hours(9_000),
+        ..Odds::default()
+    });
+    let got = site
+        .ask(empty(bearing(request(Method::GET, "/v1/jobs"), &token)))
+        .await;
     assert_eq!(got.status.as_u16(), 408);
     store.set_odds(Odds::default());
     assert!(count(&site, &token, "GET", "/v1/jobs", 408).await > before);

@@ -42,7 +42,10 @@ pub(crate) struct Got {
 }
 
 pub(crate) fn config(text: &str) -> Config {
-    let written = Written { path: "backstop.toml", text };
+    let written = Written {
+        path: "backstop.toml",
+        text,
+    };
     resolve(Some(written), Overrides::default(), Overrides::default()).unwrap()
 }
 
@@ -58,33 +61,75 @@ impl Site {
         let config = config(text);
         let base = config.server.base.clone();
         let app = App::new(backstop.clone(), config, &base);
-        Self { router: serve::router(&app), app, backstop, clock }
+        Self {
+            router: serve::router(&app),
+            app,
+            backstop,
+            clock,
+        }
     }
 
     pub(crate) async fn token(&self, scopes: &[Scope], expires_in: Option<Span>) -> Minted {
-        let new =
-            NewToken { name: "ada".to_owned(), scopes: scopes.to_vec(), queues: Vec::new(), expires_in };
-        Tokens::of(&self.backstop).create("test", new).await.unwrap()
+        let new = NewToken {
+            name: "ada".to_owned(),
+            scopes: scopes.to_vec(),
+            queues: Vec::new(),
+            expires_in,
+        };
+        Tokens::of(&self.backstop)
+            .create("test", new)
+            .await
+            .unwrap()
     }
 
     /// A token for these queues only.
     pub(crate) async fn token_for(&self, scopes: &[Scope], queues: &[&str]) -> String {
         let queues = queues.iter().map(|queue| queue.parse().unwrap()).collect();
-        let new = NewToken { name: "bob".to_owned(), scopes: scopes.to_vec(), queues, expires_in: None };
-        Tokens::of(&self.backstop).create("test", new).await.unwrap().token
+        let new = NewToken {
+            name: "bob".to_owned(),
+            scopes: scopes.to_vec(),
+            queues,
+            expires_in: None,
+        };
+        Tokens::of(&self.backstop)
+            .create("test", new)
+            .await
+            .unwrap()
+            .token
     }
 
     /// What is answered; only the head of it, since some answers never end.
     pub(crate) async fn ask(&self, request: Request<Body>) -> Got {
-        let (head, _) = self.router.clone().oneshot(request).await.unwrap().into_parts();
-        Got { status: head.status, headers: head.headers }
+        let (head, _) = self
+            .router
+            .clone()
+            .oneshot(request)
+            .await
+            .unwrap()
+            .into_parts();
+        Got {
+            status: head.status,
+            headers: head.headers,
+        }
     }
 
     /// What is answered, with its text.
     pub(crate) async fn read(&self, request: Request<Body>) -> (Got, String) {
-        let (head, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
+        let (head, body) = self
+            .router
+            .clone()
+            .oneshot(request)
+            .await
+            .unwrap()
+            .into_parts();
         let text = to_bytes(body, 1 << 20).await.unwrap();
-        (Got { status: head.status, headers: head.headers }, String::from_utf8(text.to_vec()).unwrap())
+        (
+            Got {
+                status: head.status,
+                headers: head.headers,
+            },
+            String::from_utf8(text.to_vec()).unwrap(),
+        )
     }
 
     /// Logs in with a token; answers the cookie as a browser sends it back.
@@ -98,13 +143,17 @@ impl Site {
 
 impl Got {
     pub(crate) fn text(&self, name: header::HeaderName) -> String {
-        self.headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .map(|value| value.to_str().unwrap().to_owned())
+            .unwrap_or_default()
     }
 
     /// Turned away for want of a token: told so, or sent to log in.
     pub(crate) fn is_unknown(&self, route: &Route) -> bool {
         if route.is_page() {
-            self.status == StatusCode::SEE_OTHER && self.text(header::LOCATION).starts_with("/login")
+            self.status == StatusCode::SEE_OTHER
+                && self.text(header::LOCATION).starts_with("/login")
         } else {
             self.status == StatusCode::UNAUTHORIZED
                 && self.text(header::WWW_AUTHENTICATE).starts_with("Bearer")
@@ -117,8 +166,15 @@ impl Got {
 pub(crate) fn request(method: Method, address: &str) -> Builder {
     static NEXT: AtomicU32 = AtomicU32::new(0x0a00_0001);
     let ip = IpAddr::V4(Ipv4Addr::from(NEXT.fetch_add(1, Ordering::Relaxed)));
-    let peer = Peer { address: ip, is_encrypted: false };
-    Request::builder().method(method).uri(address).header(header::HOST, HOST).extension(peer)
+    let peer = Peer {
+        address: ip,
+        is_encrypted: false,
+    };
+    Request::builder()
+        .method(method)
+        .uri(address)
+        .header(header::HOST, HOST)
+        .extension(peer)
 }
 
 pub(crate) fn to(route: &Route) -> Builder {
@@ -138,5 +194,7 @@ pub(crate) fn login(token: &str, next: &str) -> Request<Body> {
     let builder = request(Method::POST, "/login")
         .header(header::ORIGIN, format!("http://{HOST}"))
         .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
-    builder.body(Body::from(format!("token={token}&next={next}"))).unwrap()
+    builder
+        .body(Body::from(format!("token={token}&next={next}")))
+        .unwrap()
 }

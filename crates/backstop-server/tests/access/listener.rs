@@ -27,7 +27,9 @@ async fn connect(address: SocketAddr) -> TcpStream {
 async fn rest(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
     // A reset is an end too: the server need not read what it has refused.
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut text)).await.expect("the connection ends");
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut text))
+        .await
+        .expect("the connection ends");
     String::from_utf8_lossy(&text).into_owned()
 }
 
@@ -39,7 +41,9 @@ async fn answer(stream: &mut TcpStream) -> String {
         let read = stream.read(&mut part).await.unwrap();
         assert!(read > 0, "cut off: {text}");
         text.push_str(&String::from_utf8_lossy(&part[..read]));
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
         let length = head
             .to_ascii_lowercase()
             .lines()
@@ -54,7 +58,10 @@ async fn answer(stream: &mut TcpStream) -> String {
 async fn a_head_that_comes_byte_by_byte_is_cut_off() {
     let (_site, serving) = serve("").await;
     let mut stream = connect(serving.address()).await;
-    stream.write_all(b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\nX: ").await.unwrap();
+    stream
+        .write_all(b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\nX: ")
+        .await
+        .unwrap();
     let mut sent = 0;
     while stream.write_all(b"a").await.is_ok() && sent < 100 {
         sent += 1;
@@ -93,7 +100,10 @@ async fn a_body_that_does_not_come_is_not_waited_for_for_ever() {
     let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";
     stream.write_all(head.as_bytes()).await.unwrap();
     let text = rest(&mut stream).await;
-    assert!(text.starts_with("HTTP/1.1 408") && text.contains("application/problem+json"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 408") && text.contains("application/problem+json"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -109,7 +119,10 @@ async fn long_heads_and_large_bodies_are_refused_unread() {
     let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     let text = answer(&mut stream).await;
-    assert!(text.starts_with("HTTP/1.1 413") && text.contains("application/problem+json"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 413") && text.contains("application/problem+json"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -127,7 +140,9 @@ async fn chunks_without_an_end_are_refused_at_the_limit() {
         }
     });
     let mut text = Vec::new();
-    let _ = timeout(PATIENCE, reader.read_to_end(&mut text)).await.expect("the connection ends");
+    let _ = timeout(PATIENCE, reader.read_to_end(&mut text))
+        .await
+        .expect("the connection ends");
     let text = String::from_utf8_lossy(&text);
     assert!(text.starts_with("HTTP/1.1 413"), "{text}");
     sending.await.unwrap();
@@ -159,10 +174,19 @@ async fn whoever_there_is_no_room_for_is_told_so_at_once() {
     let mut second = connect(serving.address()).await;
     second.write_all(ASK).await.unwrap();
     let text = rest(&mut second).await;
-    assert!(text.starts_with("HTTP/1.1 503") && text.contains("application/problem+json"), "{text}");
-    assert!(text.contains("retry-after: 1") && text.contains("connections_max"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 503") && text.contains("application/problem+json"),
+        "{text}"
+    );
+    assert!(
+        text.contains("retry-after: 1") && text.contains("connections_max"),
+        "{text}"
+    );
     first.write_all(ASK).await.unwrap();
-    assert!(answer(&mut first).await.starts_with("HTTP/1.1 200"), "who was there first stays");
+    assert!(
+        answer(&mut first).await.starts_with("HTTP/1.1 200"),
+        "who was there first stays"
+    );
     drop(first);
     answered_again(serving.address()).await;
 }
@@ -171,19 +195,31 @@ async fn whoever_there_is_no_room_for_is_told_so_at_once() {
 async fn no_address_takes_all_the_room_for_itself() {
     let folder = tempfile::tempdir().unwrap();
     let (encrypted, _) = crate::tls::given(folder.path());
-    let site = Site::new(&format!("{encrypted}connections_max = 4\n").replace("127.0.0.1:0", "0.0.0.0:0"));
+    let site =
+        Site::new(&format!("{encrypted}connections_max = 4\n").replace("127.0.0.1:0", "0.0.0.0:0"));
     site.token(&[Scope::Read], None).await;
     let serving = Server::bind(&site.app).await.unwrap().start();
     let port = serving.address().port();
     let from = async |address: [u8; 4]| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::from((address, 0))).unwrap();
-        socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await.unwrap()
+        socket
+            .connect(SocketAddr::from(([127, 0, 0, 1], port)))
+            .await
+            .unwrap()
     };
     let greedy = [from([127, 0, 0, 2]).await, from([127, 0, 0, 2]).await];
     let status = async |stream| crate::tls::status(stream, folder.path()).await;
-    assert_eq!(status(from([127, 0, 0, 2]).await).await, 503, "half of it is one address's share");
-    assert_eq!(status(from([127, 0, 0, 3]).await).await, 200, "others have theirs");
+    assert_eq!(
+        status(from([127, 0, 0, 2]).await).await,
+        503,
+        "half of it is one address's share"
+    );
+    assert_eq!(
+        status(from([127, 0, 0, 3]).await).await,
+        200,
+        "others have theirs"
+    );
     drop(greedy);
 }
 
@@ -192,7 +228,8 @@ async fn whoever_stops_reading_does_not_keep_their_place() {
     let (_site, serving) = serve("connections_max = 1\n").await;
     let mut deaf = connect(serving.address()).await;
     // More answers than any buffer on the way holds.
-    while let Ok(Ok(())) = timeout(Duration::from_secs(1), deaf.write_all(&ASK.repeat(100))).await {}
+    while let Ok(Ok(())) = timeout(Duration::from_secs(1), deaf.write_all(&ASK.repeat(100))).await {
+    }
     answered_again(serving.address()).await;
     drop(deaf);
 }
@@ -204,27 +241,46 @@ async fn whoever_waits_for_a_job_or_for_news_is_let_go_when_the_server_closes() 
     let mut poll = connect(address).await;
     let body = r#"{"queues":["q"],"max":1,"worker":"w1","wait_ms":30000}"#;
     let length = body.len();
-    let head =
-        format!("POST /v1/lease HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
+    let head = format!(
+        "POST /v1/lease HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
     poll.write_all(head.as_bytes()).await.unwrap();
     let mut events = connect(address).await;
-    events.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    events
+        .write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
     let mut first = [0; 12];
     events.read_exact(&mut first).await.unwrap();
     assert_eq!(&first, b"HTTP/1.1 200");
-    while site.backstop.store().workers(Span::hours(1), site.backstop.now()).await.unwrap().is_empty() {
+    while site
+        .backstop
+        .store()
+        .workers(Span::hours(1), site.backstop.now())
+        .await
+        .unwrap()
+        .is_empty()
+    {
         tokio::task::yield_now().await;
     }
     serving.stop();
     // Both would go on for half a minute and more.
     let closed = async {
         let text = rest(&mut poll).await;
-        assert!(text.starts_with("HTTP/1.1 200") && text.ends_with(r#"{"jobs":[]}"#), "{text}");
+        assert!(
+            text.starts_with("HTTP/1.1 200") && text.ends_with(r#"{"jobs":[]}"#),
+            "{text}"
+        );
         rest(&mut events).await;
         serving.ended().await;
     };
-    timeout(Duration::from_secs(20), closed).await.expect("nobody is kept");
-    assert!(TcpStream::connect(address).await.is_err(), "nobody is let in any more");
+    timeout(Duration::from_secs(20), closed)
+        .await
+        .expect("nobody is kept");
+    assert!(
+        TcpStream::connect(address).await.is_err(),
+        "nobody is let in any more"
+    );
 }
 
 #[tokio::test]
@@ -249,7 +305,10 @@ async fn refused(text: &str, tokens: bool) -> Option<CannotServe> {
             queues: Vec::new(),
             expires_in: Some(Span::hours(1)),
         };
-        Tokens::of(&site.backstop).create("test", new).await.unwrap();
+        Tokens::of(&site.backstop)
+            .create("test", new)
+            .await
+            .unwrap();
     }
     Server::bind(&site.app).await.err()
 }
@@ -259,16 +318,35 @@ async fn what_others_can_reach_does_not_start_without_tokens_and_encryption() {
     let open = "[server]\nlisten = \"0.0.0.0:0\"\n";
     let proxied = "[server]\nlisten = \"0.0.0.0:0\"\nplain_http = true\n";
     let named = "[server]\nlisten = \"127.0.0.1:0\"\norigins = [\"https://jobs.example.org\"]\n";
-    assert!(matches!(refused(open, false).await, Some(CannotServe::NoToken(_))));
-    assert!(matches!(refused(open, true).await, Some(CannotServe::NotEncrypted(_))));
-    assert!(matches!(refused(proxied, false).await, Some(CannotServe::NoToken(_))));
+    assert!(matches!(
+        refused(open, false).await,
+        Some(CannotServe::NoToken(_))
+    ));
+    assert!(matches!(
+        refused(open, true).await,
+        Some(CannotServe::NotEncrypted(_))
+    ));
+    assert!(matches!(
+        refused(proxied, false).await,
+        Some(CannotServe::NoToken(_))
+    ));
     assert!(refused(proxied, true).await.is_none());
-    assert!(matches!(refused(named, false).await, Some(CannotServe::NoToken(_))));
+    assert!(matches!(
+        refused(named, false).await,
+        Some(CannotServe::NoToken(_))
+    ));
     assert!(refused(named, true).await.is_none());
     let near = "[server]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n";
-    assert!(matches!(refused(near, false).await, Some(CannotServe::NoToken(_))), "a proxy lets others in");
+    assert!(
+        matches!(refused(near, false).await, Some(CannotServe::NoToken(_))),
+        "a proxy lets others in"
+    );
     assert!(refused(near, true).await.is_none());
-    assert!(refused("[server]\nlisten = \"[::1]:0\"\n", false).await.is_none());
+    assert!(
+        refused("[server]\nlisten = \"[::1]:0\"\n", false)
+            .await
+            .is_none()
+    );
 }
 
 #[tokio::test]
@@ -276,15 +354,20 @@ async fn a_token_whose_time_is_over_is_no_token() {
     let site = Site::new("[server]\nlisten = \"0.0.0.0:0\"\nplain_http = true\n");
     site.token(&[Scope::Admin], Some(Span::secs(5))).await;
     site.clock.advance(Span::secs(5));
-    assert!(matches!(Server::bind(&site.app).await.err(), Some(CannotServe::NoToken(_))));
+    assert!(matches!(
+        Server::bind(&site.app).await.err(),
+        Some(CannotServe::NoToken(_))
+    ));
 }
 
 #[tokio::test]
 async fn a_configuration_it_would_not_have_started_with_is_not_taken_up() {
     let (site, serving) = serve("").await;
-    let named =
-        "[server]\nlisten = \"127.0.0.1:9\"\norigins = [\"https://jobs.example.org\"]\nsession = \"1h\"\n";
-    assert!(matches!(serving.prepare(config(named)).await.err(), Some(CannotServe::NoToken(_))));
+    let named = "[server]\nlisten = \"127.0.0.1:9\"\norigins = [\"https://jobs.example.org\"]\nsession = \"1h\"\n";
+    assert!(matches!(
+        serving.prepare(config(named)).await.err(),
+        Some(CannotServe::NoToken(_))
+    ));
     site.token(&[Scope::Admin], None).await;
     let change = serving.prepare(config(named)).await.unwrap();
     serving.change(change);
@@ -296,7 +379,10 @@ async fn a_configuration_it_would_not_have_started_with_is_not_taken_up() {
 #[tokio::test]
 async fn a_reload_leaves_the_store_as_it_is_however_often() {
     let (site, serving) = serve("").await;
-    let (store, durability) = (site.app.config().store.clone(), site.app.config().durability);
+    let (store, durability) = (
+        site.app.config().store.clone(),
+        site.app.config().durability,
+    );
     for _ in 0..2 {
         let other = config("[store]\nurl = \"redis://elsewhere/\"\ndurability = \"relaxed\"\n");
         assert!(other.store != store && other.durability != durability);

@@ -32,9 +32,17 @@ fn config(folder: &Path) -> String {
 async fn kept(site: &Site) -> (String, Vec<Cell>, Vec<AuditEntry>) {
     let (store, now) = (site.backstop.store(), site.backstop.now());
     let queues = store.queues(now).await.unwrap();
-    let jobs = site.backstop.jobs(&backstop_core::amend::Filter::default(), None, 100, 10).await.unwrap();
+    let jobs = site
+        .backstop
+        .jobs(&backstop_core::amend::Filter::default(), None, 100, 10)
+        .await
+        .unwrap();
     let streams = store.streams().await.unwrap();
-    let query = CellQuery { prefix: String::new(), after: None, limit: CELLS_MAX };
+    let query = CellQuery {
+        prefix: String::new(),
+        after: None,
+        limit: CELLS_MAX,
+    };
     let mut cells = store.list_cells(query).await.unwrap();
     assert!(cells.len() < CELLS_MAX, "all of them");
     cells.retain(|cell| !cell.name.starts_with("audit/"));
@@ -43,7 +51,9 @@ async fn kept(site: &Site) -> (String, Vec<Cell>, Vec<AuditEntry>) {
 }
 
 async fn post(site: &Site, token: &str, address: &str, body: Value) -> Value {
-    let asked = bearing(request(Method::POST, address), token).body(Body::from(body.to_string())).unwrap();
+    let asked = bearing(request(Method::POST, address), token)
+        .body(Body::from(body.to_string()))
+        .unwrap();
     let (got, text) = site.read(asked).await;
     assert!(got.status.is_success(), "{address}: {text}");
     serde_json::from_str(&text).unwrap()
@@ -54,15 +64,36 @@ async fn given(folder: &Path) -> (Site, String) {
     let site = Site::new(&config(folder));
     let token = site.token(&[Scope::Admin], None).await.token;
     for id in ["dead", "x"] {
-        post(&site, &token, "/v1/jobs", json!({ "queue": "x", "payload": { "token": 1 }, "id": id })).await;
+        post(
+            &site,
+            &token,
+            "/v1/jobs",
+            json!({ "queue": "x", "payload": { "token": 1 }, "id": id }),
+        )
+        .await;
     }
-    let leased = post(&site, &token, "/v1/lease", json!({ "queues": ["x"], "worker": "w" })).await;
+    let leased = post(
+        &site,
+        &token,
+        "/v1/lease",
+        json!({ "queues": ["x"], "worker": "w" }),
+    )
+    .await;
     let (id, lease) = (&leased["jobs"][0]["id"], &leased["jobs"][0]["lease"]);
     let end = json!({ "settle": [{ "id": id, "lease": lease, "outcome": "dead" }] });
     post(&site, &token, "/v1/settle", end).await;
-    post(&site, &token, "/v1/streams/x/records", json!({ "key": "x", "position": 60_000, "payload": 1 }))
-        .await;
-    site.backstop.breakers().open(&"x".parse().unwrap(), "test").await.unwrap();
+    post(
+        &site,
+        &token,
+        "/v1/streams/x/records",
+        json!({ "key": "x", "position": 60_000, "payload": 1 }),
+    )
+    .await;
+    site.backstop
+        .breakers()
+        .open(&"x".parse().unwrap(), "test")
+        .await
+        .unwrap();
     site.log_in(&token).await;
     (site, token)
 }
@@ -90,17 +121,35 @@ async fn looking_changes_nothing_but_the_audit_of_payloads() {
     addresses.extend(asked.map(str::to_owned));
     for address in addresses {
         for method in [Method::HEAD, Method::GET] {
-            let got = site.ask(empty(bearing(request(method.clone(), &address), &token))).await;
-            assert!(!got.status.is_server_error(), "{method} {address}: {}", got.status);
+            let got = site
+                .ask(empty(bearing(request(method.clone(), &address), &token)))
+                .await;
+            assert!(
+                !got.status.is_server_error(),
+                "{method} {address}: {}",
+                got.status
+            );
             let after = kept(&site).await;
-            assert_eq!((&before.0, &before.1), (&after.0, &after.1), "{method} {address}");
+            assert_eq!(
+                (&before.0, &before.1),
+                (&after.0, &after.1),
+                "{method} {address}"
+            );
             let news = after.2.len() - before.2.len();
             let is_payload = ["/v1/jobs/x", "/v1/jobs/dead"].contains(&address.as_str());
-            assert_eq!(news, usize::from(is_payload), "{method} {address}: {:?}", after.2);
+            assert_eq!(
+                news,
+                usize::from(is_payload),
+                "{method} {address}: {:?}",
+                after.2
+            );
             before = after;
         }
     }
     assert!(before.2.iter().any(|entry| entry.what == "job payload"));
     let refused = site.ask(empty(to(&all()[0]))).await;
-    assert!(!refused.status.is_success(), "without a token none of it is seen");
+    assert!(
+        !refused.status.is_success(),
+        "without a token none of it is seen"
+    );
 }

@@ -1,6 +1,10 @@
 //! Who gets in, and who does not: every route there is, asked by everybody who might.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "in a test, a panic is how to say no"
+)]
 
 mod counted;
 mod failures;

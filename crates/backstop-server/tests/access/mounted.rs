@@ -13,14 +13,28 @@ async fn the_overview_is_at_the_path_with_and_without_a_slash() {
     let site = site();
     let token = site.token(&[Scope::Read], None).await.token;
     for address in ["/bs", "/bs/"] {
-        let (got, text) = site.read(empty(bearing(request(Method::GET, address), &token))).await;
+        let (got, text) = site
+            .read(empty(bearing(request(Method::GET, address), &token)))
+            .await;
         assert_eq!(got.status, StatusCode::OK, "{address}");
-        assert!(text.contains("data-base=\"/bs\"") && text.contains("Overview"), "{address}: {text}");
+        assert!(
+            text.contains("data-base=\"/bs\"") && text.contains("Overview"),
+            "{address}: {text}"
+        );
         let got = site.ask(empty(request(Method::GET, address))).await;
         assert_eq!(got.status, StatusCode::SEE_OTHER, "{address} needs a token");
-        assert!(got.text(header::LOCATION).starts_with("/bs/login"), "{address}");
-        let got = site.ask(empty(bearing(request(Method::POST, address), &token))).await;
-        assert_eq!(got.status, StatusCode::FORBIDDEN, "{address} is not written to");
+        assert!(
+            got.text(header::LOCATION).starts_with("/bs/login"),
+            "{address}"
+        );
+        let got = site
+            .ask(empty(bearing(request(Method::POST, address), &token)))
+            .await;
+        assert_eq!(
+            got.status,
+            StatusCode::FORBIDDEN,
+            "{address} is not written to"
+        );
     }
 }
 
@@ -28,14 +42,23 @@ async fn the_overview_is_at_the_path_with_and_without_a_slash() {
 async fn what_machines_ask_for_is_at_the_root_as_well_and_needs_the_same() {
     let site = site();
     let token = site.token(&[Scope::Read], None).await.token;
-    for (address, is_open) in
-        [("/healthz", true), ("/readyz", true), ("/metrics", false), ("/openapi.json", false)]
-    {
+    for (address, is_open) in [
+        ("/healthz", true),
+        ("/readyz", true),
+        ("/metrics", false),
+        ("/openapi.json", false),
+    ] {
         for address in [address.to_owned(), format!("/bs{address}")] {
-            let got = site.ask(empty(bearing(request(Method::GET, &address), &token))).await;
+            let got = site
+                .ask(empty(bearing(request(Method::GET, &address), &token)))
+                .await;
             assert_eq!(got.status, StatusCode::OK, "{address}");
             let got = site.ask(empty(request(Method::GET, &address))).await;
-            let expected = if is_open { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+            let expected = if is_open {
+                StatusCode::OK
+            } else {
+                StatusCode::UNAUTHORIZED
+            };
             assert_eq!(got.status, expected, "{address} without a token");
         }
     }
@@ -46,12 +69,20 @@ async fn an_address_outside_of_the_path_says_that_nothing_is_there() {
     let site = site();
     let token = site.token(&[Scope::Admin], None).await.token;
     let check = async |address: &str| {
-        let (got, text): (Got, String) =
-            site.read(empty(bearing(request(Method::GET, address), &token))).await;
+        let (got, text): (Got, String) = site
+            .read(empty(bearing(request(Method::GET, address), &token)))
+            .await;
         assert_eq!(got.status, StatusCode::NOT_FOUND, "{address}");
-        assert!(text.contains("There is nothing at this address."), "{address}: {text}");
+        assert!(
+            text.contains("There is nothing at this address."),
+            "{address}: {text}"
+        );
         let got = site.ask(empty(request(Method::GET, address))).await;
-        assert_eq!(got.status, StatusCode::SEE_OTHER, "{address} is told to those who are known");
+        assert_eq!(
+            got.status,
+            StatusCode::SEE_OTHER,
+            "{address} is told to those who are known"
+        );
     };
     for address in ["/", "/queues", "/bsx", "/bs/nowhere", "/bs//"] {
         check(address).await;

@@ -11,10 +11,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 async fn push(site: &Site, token: &str, queues: Vec<String>) -> (u16, Value) {
-    let jobs: Vec<Value> = queues.into_iter().map(|queue| json!({ "queue": queue, "payload": 1 })).collect();
+    let jobs: Vec<Value> = queues
+        .into_iter()
+        .map(|queue| json!({ "queue": queue, "payload": 1 }))
+        .collect();
     let body = Body::from(json!({ "jobs": jobs }).to_string());
-    let (got, text) =
-        site.read(bearing(request(Method::POST, "/v1/jobs/batch"), token).body(body).unwrap()).await;
+    let (got, text) = site
+        .read(
+            bearing(request(Method::POST, "/v1/jobs/batch"), token)
+                .body(body)
+                .unwrap(),
+        )
+        .await;
     (got.status.as_u16(), serde_json::from_str(&text).unwrap())
 }
 
@@ -27,12 +35,29 @@ async fn a_token_names_only_so_many_new_queues_and_says_what_to_do() {
     let site = Site::on(Arc::new(MemoryStore::new()), GUARDED);
     let greedy = site.token(&[Scope::Push], None).await.token;
     let other = site.token_for(&[Scope::Push], &["b-0"]).await;
-    assert_eq!(push(&site, &greedy, named("a", 0..TOKEN_QUEUES_MAX)).await.0, 200);
-    let (status, said) = push(&site, &greedy, [named("a", 0..1), named("b", 0..1)].concat()).await;
+    assert_eq!(
+        push(&site, &greedy, named("a", 0..TOKEN_QUEUES_MAX))
+            .await
+            .0,
+        200
+    );
+    let (status, said) = push(
+        &site,
+        &greedy,
+        [named("a", 0..1), named("b", 0..1)].concat(),
+    )
+    .await;
     assert_eq!(status, 429, "{said}");
     let detail = said["detail"].as_str().unwrap();
-    assert!(detail.contains("b-0") && detail.contains("nothing was enqueued"), "{detail}");
-    assert_eq!(push(&site, &other, named("b", 0..1)).await.0, 200, "each token has its own share");
+    assert!(
+        detail.contains("b-0") && detail.contains("nothing was enqueued"),
+        "{detail}"
+    );
+    assert_eq!(
+        push(&site, &other, named("b", 0..1)).await.0,
+        200,
+        "each token has its own share"
+    );
 }
 
 #[tokio::test]
@@ -43,6 +68,9 @@ async fn a_store_that_is_full_of_queues_refuses_a_new_one_with_429() {
     let (status, said) = push(&site, &token, [named("a", 0..1), named("b", 0..1)].concat()).await;
     assert_eq!(status, 429, "{said}");
     let detail = said["detail"].as_str().unwrap();
-    assert!(detail.contains("max_queues") && detail.contains("nothing was enqueued"), "{detail}");
+    assert!(
+        detail.contains("max_queues") && detail.contains("nothing was enqueued"),
+        "{detail}"
+    );
     assert_eq!(push(&site, &token, named("a", 0..3)).await.0, 200);
 }

@@ -35,21 +35,29 @@ fn case(route: &Route) -> Case {
         ),
         ("POST", "/v1/lease") => Sent(|_, queue| json!({ "queues": [OWN, queue] })),
         ("POST", "/v1/settle") => Sent(|given, queue| json!({ "settle": [given.end(queue)] })),
-        ("POST", "/v1/beat") => Sent(|given, queue| json!({ "worker": "w", "leases": [given.lease(queue)] })),
+        ("POST", "/v1/beat") => {
+            Sent(|given, queue| json!({ "worker": "w", "leases": [given.lease(queue)] }))
+        }
         (
             "GET",
-            "/v1/jobs" | "/v1/queues" | "/v1/dead" | "/v1/dead/stats" | "/v1/dead/groups" | "/v1/breakers"
-            | "/v1/kinds" | "/v1/capabilities" | "/v1/bulk",
+            "/v1/jobs" | "/v1/queues" | "/v1/dead" | "/v1/dead/stats" | "/v1/dead/groups"
+            | "/v1/breakers" | "/v1/kinds" | "/v1/capabilities" | "/v1/bulk",
         ) => List,
         ("POST", "/v1/breakers/{b}/open") => Address(|queue| format!("/v1/breakers/{queue}/open")),
         ("GET" | "DELETE", "/v1/jobs/{id}") => Address(|queue| format!("/v1/jobs/{queue}-ready")),
         ("GET", "/v1/jobs/{id}/why") => Address(|queue| format!("/v1/jobs/{queue}-ready/why")),
         ("POST", "/v1/jobs/{id}/retry") => Address(|queue| format!("/v1/jobs/{queue}-dead/retry")),
-        ("POST", "/v1/jobs/{id}/cancel") => Address(|queue| format!("/v1/jobs/{queue}-ready/cancel")),
+        ("POST", "/v1/jobs/{id}/cancel") => {
+            Address(|queue| format!("/v1/jobs/{queue}-ready/cancel"))
+        }
         ("POST", "/v1/queues/{q}/pause") => Address(|queue| format!("/v1/queues/{queue}/pause")),
         ("POST", "/v1/queues/{q}/resume") => Address(|queue| format!("/v1/queues/{queue}/resume")),
-        ("POST", "/v1/breakers/{b}/reset") => Address(|queue| format!("/v1/breakers/{queue}/reset")),
-        ("POST", "/v1/dead/move") => Sent(|_, queue| json!({ "ids": [format!("{OWN}-dead")], "to": queue })),
+        ("POST", "/v1/breakers/{b}/reset") => {
+            Address(|queue| format!("/v1/breakers/{queue}/reset"))
+        }
+        ("POST", "/v1/dead/move") => {
+            Sent(|_, queue| json!({ "ids": [format!("{OWN}-dead")], "to": queue }))
+        }
         ("POST", "/v1/dead/redrive") => Sent(|_, queue| json!({ "matching": { "queue": queue } })),
         ("POST", "/v1/dead/requeue") | ("DELETE", "/v1/dead") => {
             Sent(|_, queue| json!({ "oldest": 1, "queue": queue }))
@@ -80,21 +88,44 @@ impl Given {
         let site = Site::new(GUARDED);
         let admin = site.token(&[Scope::Admin], None).await.token;
         let token = site.token_for(&[Scope::Admin], &[OWN]).await;
-        let mut given = Self { site, admin, token, running: Vec::new() };
+        let mut given = Self {
+            site,
+            admin,
+            token,
+            running: Vec::new(),
+        };
         for queue in [OTHER, OWN] {
             for name in ["running", "dead"] {
                 let job = json!({ "queue": queue, "payload": 1, "id": format!("{queue}-{name}") });
                 given.ok(&given.admin, Method::POST, "/v1/jobs", &job).await;
                 let ask = json!({ "queues": [queue], "worker": "w" });
-                let leased = given.ok(&given.admin, Method::POST, "/v1/lease", &ask).await["jobs"][0].take();
+                let leased = given
+                    .ok(&given.admin, Method::POST, "/v1/lease", &ask)
+                    .await["jobs"][0]
+                    .take();
                 given.running.push(leased);
             }
             let mut end = given.running.pop().unwrap();
             end = json!({ "id": end["id"], "lease": end["lease"], "outcome": "dead" });
-            given.ok(&given.admin, Method::POST, "/v1/settle", &json!({ "settle": [end] })).await;
+            given
+                .ok(
+                    &given.admin,
+                    Method::POST,
+                    "/v1/settle",
+                    &json!({ "settle": [end] }),
+                )
+                .await;
             let ready = json!({ "queue": queue, "payload": 1, "id": format!("{queue}-ready") });
-            given.ok(&given.admin, Method::POST, "/v1/jobs", &ready).await;
-            given.site.backstop.breakers().open(&queue.parse().unwrap(), "test").await.unwrap();
+            given
+                .ok(&given.admin, Method::POST, "/v1/jobs", &ready)
+                .await;
+            given
+                .site
+                .backstop
+                .breakers()
+                .open(&queue.parse().unwrap(), "test")
+                .await
+                .unwrap();
             given.leave_a_run(queue).await;
         }
         given.site.backstop.spreads().write().await.unwrap();
@@ -105,8 +136,7 @@ impl Given {
     async fn leave_a_run(&self, queue: &str) {
         let backstop = &self.site.backstop;
         let now = serde_json::to_value(backstop.now()).unwrap();
-        let which =
-            json!({ "jobs": { "queue": queue, "kind": null, "state": "cancelled", "fingerprint": null } });
+        let which = json!({ "jobs": { "queue": queue, "kind": null, "state": "cancelled", "fingerprint": null } });
         let report = json!({
             "id": format!("{queue}-run"), "who": "grace", "expected": null, "back": "", "started_at": now,
             "ended_at": null, "seen_at": now, "count": 0, "refused": 0, "refusals": [], "error": null,
@@ -114,20 +144,36 @@ impl Given {
             "is_stop_asked": false, "is_left": true, "cursor": null, "runner": 1,
         });
         let value = Some(serde_json::to_vec(&report).unwrap());
-        let swap = Swap { name: format!("bulk/{queue}-run"), seen: None, version: 7, value };
+        let swap = Swap {
+            name: format!("bulk/{queue}-run"),
+            seen: None,
+            version: 7,
+            value,
+        };
         backstop.store().swap(vec![swap]).await.unwrap();
     }
 
     /// All that is known of the other queue: its counts, its breaker, and every job of it, whole.
     async fn of_other(&self) -> Value {
-        let look = async |address: &str| self.ok(&self.admin, Method::GET, address, &Value::Null).await;
+        let look = async |address: &str| {
+            self.ok(&self.admin, Method::GET, address, &Value::Null)
+                .await
+        };
         let queues = look("/v1/queues").await;
-        let mut queue =
-            queues["queues"].as_array().unwrap().iter().find(|queue| queue["name"] == OTHER).unwrap().clone();
+        let mut queue = queues["queues"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|queue| queue["name"] == OTHER)
+            .unwrap()
+            .clone();
         queue.as_object_mut().unwrap().remove("next_ready");
         let breakers = look("/v1/breakers").await;
         let breakers: Vec<&Value> = breakers["breakers"].as_array().unwrap().iter().collect();
-        let breakers: Vec<&&Value> = breakers.iter().filter(|breaker| breaker["name"] == OTHER).collect();
+        let breakers: Vec<&&Value> = breakers
+            .iter()
+            .filter(|breaker| breaker["name"] == OTHER)
+            .collect();
         let mut jobs = Vec::new();
         for name in ["running", "dead", "ready"] {
             let mut job = look(&format!("/v1/jobs/{OTHER}-{name}")).await;
@@ -135,12 +181,22 @@ impl Given {
             job.as_object_mut().unwrap().remove("errors");
             jobs.push(job);
         }
-        assert_eq!(look(&format!("/v1/jobs?queue={OTHER}")).await["jobs"].as_array().unwrap().len(), 3);
+        assert_eq!(
+            look(&format!("/v1/jobs?queue={OTHER}")).await["jobs"]
+                .as_array()
+                .unwrap()
+                .len(),
+            3
+        );
         json!({ "queue": queue, "breakers": breakers, "jobs": jobs })
     }
 
     fn lease(&self, queue: &str) -> Value {
-        let job = self.running.iter().find(|job| job["queue"] == queue).unwrap();
+        let job = self
+            .running
+            .iter()
+            .find(|job| job["queue"] == queue)
+            .unwrap();
         json!({ "id": job["id"], "lease": job["lease"] })
     }
 
@@ -150,9 +206,21 @@ impl Given {
         end
     }
 
-    async fn ask(&self, token: &str, method: Method, address: &str, body: &Value) -> (StatusCode, String) {
-        let text = if body.is_null() { String::new() } else { body.to_string() };
-        let request = bearing(request(method, address), token).body(Body::from(text)).unwrap();
+    async fn ask(
+        &self,
+        token: &str,
+        method: Method,
+        address: &str,
+        body: &Value,
+    ) -> (StatusCode, String) {
+        let text = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let request = bearing(request(method, address), token)
+            .body(Body::from(text))
+            .unwrap();
         let (got, text) = self.site.read(request).await;
         (got.status, text)
     }
@@ -179,18 +247,26 @@ fn is_own(route: &Route) -> bool {
 }
 
 fn guarded() -> impl Iterator<Item = Route> {
-    all().into_iter().filter(|route| route.need() != Need::Nothing)
+    all()
+        .into_iter()
+        .filter(|route| route.need() != Need::Nothing)
 }
 
 #[tokio::test]
 async fn what_goes_across_queues_is_refused_with_the_reason() {
     let given = Given::new().await;
     for route in guarded().filter(|route| !is_own(route)) {
-        let (got, text) = given.site.read(empty(bearing(to(&route), &given.token))).await;
+        let (got, text) = given
+            .site
+            .read(empty(bearing(to(&route), &given.token)))
+            .await;
         assert_eq!(got.status, StatusCode::FORBIDDEN, "{route:?}: {text}");
         assert!(text.contains("for queue own only"), "{route:?}: {text}");
         let is_problem = got.text(header::CONTENT_TYPE) == "application/problem+json";
-        assert!(route.is_page() || is_problem && text.contains("other-queues"), "{route:?}: {text}");
+        assert!(
+            route.is_page() || is_problem && text.contains("other-queues"),
+            "{route:?}: {text}"
+        );
     }
 }
 
@@ -210,16 +286,26 @@ async fn of_another_queue_it_changes_and_sees_nothing() {
         let (status, text) = given.about(&route, OTHER).await;
         match case(&route) {
             List => {
-                assert!(status.is_success() && text.contains(OWN), "{route:?}: {status} {text}");
+                assert!(
+                    status.is_success() && text.contains(OWN),
+                    "{route:?}: {status} {text}"
+                );
                 assert!(!text.contains(OTHER), "{route:?}: {text}");
             }
             Nowhere => assert!(status.is_success(), "{route:?}: {status} {text}"),
             Sent(_) | Address(_) => {
-                assert!(matches!(status.as_u16(), 403 | 404), "{route:?}: {status} {text}");
+                assert!(
+                    matches!(status.as_u16(), 403 | 404),
+                    "{route:?}: {status} {text}"
+                );
                 assert!(text.contains("queue own"), "{route:?}: {text}");
             }
         }
-        assert_eq!(given.of_other().await, Given::new().await.of_other().await, "{route:?} changed it");
+        assert_eq!(
+            given.of_other().await,
+            Given::new().await.of_other().await,
+            "{route:?} changed it"
+        );
     }
 }
 
@@ -231,60 +317,143 @@ async fn whatever_names_another_queue_or_none_is_refused() {
         ("GET", "/v1/dead?queue=other", Value::Null),
         ("GET", "/v1/dead/groups?queue=other", Value::Null),
         ("POST", "/v1/dead/requeue", json!({ "all": true })),
-        ("POST", "/v1/dead/requeue", json!({ "matching": { "kind": "default" } })),
-        ("POST", "/v1/dead/requeue", json!({ "matching": { "queue": "other" } })),
-        ("POST", "/v1/dead/requeue", json!({ "ids": ["own-dead", "other-dead"] })),
-        ("POST", "/v1/dead/requeue", json!({ "ids": ["own-dead", "nowhere"] })),
-        ("POST", "/v1/dead/move", json!({ "ids": ["other-dead"], "to": "own" })),
+        (
+            "POST",
+            "/v1/dead/requeue",
+            json!({ "matching": { "kind": "default" } }),
+        ),
+        (
+            "POST",
+            "/v1/dead/requeue",
+            json!({ "matching": { "queue": "other" } }),
+        ),
+        (
+            "POST",
+            "/v1/dead/requeue",
+            json!({ "ids": ["own-dead", "other-dead"] }),
+        ),
+        (
+            "POST",
+            "/v1/dead/requeue",
+            json!({ "ids": ["own-dead", "nowhere"] }),
+        ),
+        (
+            "POST",
+            "/v1/dead/move",
+            json!({ "ids": ["other-dead"], "to": "own" }),
+        ),
         ("POST", "/v1/dead/redrive", json!({ "all": true })),
         ("POST", "/v1/dead/redrive", json!({ "ids": ["other-dead"] })),
-        ("POST", "/v1/dead/redrive", json!({ "ids": ["own-dead", "other-dead"] })),
-        ("POST", "/v1/dead/redrive", json!({ "ids": ["other-dead"], "queue": "other" })),
+        (
+            "POST",
+            "/v1/dead/redrive",
+            json!({ "ids": ["own-dead", "other-dead"] }),
+        ),
+        (
+            "POST",
+            "/v1/dead/redrive",
+            json!({ "ids": ["other-dead"], "queue": "other" }),
+        ),
         ("DELETE", "/v1/dead", json!({ "all": true })),
-        ("POST", "/v1/bulk", json!({ "action": "retry", "all": true })),
-        ("POST", "/v1/bulk", json!({ "action": "retry", "matching": { "kind": "default" } })),
-        ("POST", "/v1/bulk", json!({ "action": "retry", "of": "dead", "matching": { "queue": "other" } })),
-        ("POST", "/v1/bulk", json!({ "action": "move", "to": "other", "matching": { "queue": "own" } })),
-        ("POST", "/v1/bulk/preview", json!({ "action": "retry", "of": "dead", "all": true })),
+        (
+            "POST",
+            "/v1/bulk",
+            json!({ "action": "retry", "all": true }),
+        ),
+        (
+            "POST",
+            "/v1/bulk",
+            json!({ "action": "retry", "matching": { "kind": "default" } }),
+        ),
+        (
+            "POST",
+            "/v1/bulk",
+            json!({ "action": "retry", "of": "dead", "matching": { "queue": "other" } }),
+        ),
+        (
+            "POST",
+            "/v1/bulk",
+            json!({ "action": "move", "to": "other", "matching": { "queue": "own" } }),
+        ),
+        (
+            "POST",
+            "/v1/bulk/preview",
+            json!({ "action": "retry", "of": "dead", "all": true }),
+        ),
         ("POST", "/v1/breakers/other%2Fdefault/reset", Value::Null),
         ("GET", "/v1/jobs?cursor=other:", Value::Null),
         ("GET", "/v1/jobs?cursor=nonsense", Value::Null),
     ] {
-        let (status, text) = given.ask(&given.token, method.parse().unwrap(), address, &body).await;
-        let expected: &[u16] = if address.contains("cursor") { &[400] } else { &[403, 404] };
-        assert!(expected.contains(&status.as_u16()), "{method} {address} {body}: {status} {text}");
+        let (status, text) = given
+            .ask(&given.token, method.parse().unwrap(), address, &body)
+            .await;
+        let expected: &[u16] = if address.contains("cursor") {
+            &[400]
+        } else {
+            &[403, 404]
+        };
+        assert!(
+            expected.contains(&status.as_u16()),
+            "{method} {address} {body}: {status} {text}"
+        );
         assert!(!text.contains("other-dead"), "{text}");
     }
-    let (status, _) = given.ask(&given.admin, Method::GET, "/v1/jobs/own-dead", &Value::Null).await;
+    let (status, _) = given
+        .ask(&given.admin, Method::GET, "/v1/jobs/own-dead", &Value::Null)
+        .await;
     assert_eq!(status, StatusCode::OK);
-    let stats = given.ok(&given.admin, Method::GET, "/v1/dead/stats", &Value::Null).await;
-    assert_eq!(stats, json!({ "queues": { "other": 1, "own": 1 }, "total": 2 }), "nothing was changed");
+    let stats = given
+        .ok(&given.admin, Method::GET, "/v1/dead/stats", &Value::Null)
+        .await;
+    assert_eq!(
+        stats,
+        json!({ "queues": { "other": 1, "own": 1 }, "total": 2 }),
+        "nothing was changed"
+    );
 }
 
 #[tokio::test]
 async fn a_list_over_several_queues_goes_on_from_one_to_the_next() {
     let given = Given::new().await;
-    let token = given.site.token_for(&[Scope::Read], &["empty", OWN, OTHER, "void"]).await;
+    let token = given
+        .site
+        .token_for(&[Scope::Read], &["empty", OWN, OTHER, "void"])
+        .await;
     for (list, of) in [("/v1/jobs?limit=2", "jobs"), ("/v1/dead?limit=2", "dead")] {
-        let whole = given.ok(&given.admin, Method::GET, &list.replace("=2", "=100"), &Value::Null).await;
+        let whole = given
+            .ok(
+                &given.admin,
+                Method::GET,
+                &list.replace("=2", "=100"),
+                &Value::Null,
+            )
+            .await;
         let mut wanted: Vec<String> = ids(&whole[of]);
         let (mut found, mut address) = (Vec::new(), list.to_owned());
         loop {
             let page = given.ok(&token, Method::GET, &address, &Value::Null).await;
             found.extend(ids(&page[of]));
-            let Some(next) = page["next"].as_str() else { break };
+            let Some(next) = page["next"].as_str() else {
+                break;
+            };
             address = format!("{list}&cursor={next}");
         }
         wanted.sort();
         found.sort();
         assert_eq!(found, wanted, "{list}");
     }
-    let groups = given.ok(&token, Method::GET, "/v1/dead/groups", &Value::Null).await;
+    let groups = given
+        .ok(&token, Method::GET, "/v1/dead/groups", &Value::Null)
+        .await;
     assert_eq!(groups["groups"].as_array().unwrap().len(), 2);
 }
 
 fn ids(list: &Value) -> Vec<String> {
-    list.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+    list.as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["id"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -293,18 +462,38 @@ async fn its_rights_are_still_its_rights() {
     let reader = given.site.token_for(&[Scope::Read], &[OWN]).await;
     let pushed = json!({ "queue": OWN, "payload": 1 });
     let (status, text) = given.ask(&reader, Method::POST, "/v1/jobs", &pushed).await;
-    assert!(status == StatusCode::FORBIDDEN && text.contains("scope push"), "{status} {text}");
-    given.ok(&reader, Method::GET, "/v1/jobs/own-ready", &Value::Null).await;
+    assert!(
+        status == StatusCode::FORBIDDEN && text.contains("scope push"),
+        "{status} {text}"
+    );
+    given
+        .ok(&reader, Method::GET, "/v1/jobs/own-ready", &Value::Null)
+        .await;
 }
 
 #[tokio::test]
 async fn a_dead_letter_says_nothing_of_other_queues() {
     let given = Given::new().await;
-    let whole = given.ok(&given.admin, Method::GET, "/v1/dead?queue=own", &Value::Null).await;
-    assert!(whole["dead"][0]["context"]["queue_depths"]["other"].is_u64(), "{whole}");
+    let whole = given
+        .ok(
+            &given.admin,
+            Method::GET,
+            "/v1/dead?queue=own",
+            &Value::Null,
+        )
+        .await;
+    assert!(
+        whole["dead"][0]["context"]["queue_depths"]["other"].is_u64(),
+        "{whole}"
+    );
     for address in ["/v1/dead", "/v1/jobs/own-dead", "/v1/jobs?state=dead"] {
-        let (status, text) = given.ask(&given.token, Method::GET, address, &Value::Null).await;
-        assert!(status.is_success() && !text.contains(OTHER), "{address}: {text}");
+        let (status, text) = given
+            .ask(&given.token, Method::GET, address, &Value::Null)
+            .await;
+        assert!(
+            status.is_success() && !text.contains(OTHER),
+            "{address}: {text}"
+        );
     }
 }
 
@@ -313,7 +502,10 @@ async fn the_dashboard_says_why_it_does_not_let_it_in() {
     let given = Given::new().await;
     let (got, text) = given.site.read(login(&given.token, "")).await;
     assert_eq!(got.status, StatusCode::FORBIDDEN);
-    assert!(text.contains("for queue own only") && got.text(header::SET_COOKIE).is_empty(), "{text}");
+    assert!(
+        text.contains("for queue own only") && got.text(header::SET_COOKIE).is_empty(),
+        "{text}"
+    );
     // On the login page itself, with what to do and the field to do it in.
     for said in ["role=\"alert\"", "without --queue", "name=\"token\"", "/v1"] {
         assert!(text.contains(said), "{said} in {text}");
@@ -324,7 +516,9 @@ async fn the_dashboard_says_why_it_does_not_let_it_in() {
 async fn a_redrive_by_ids_is_of_its_own_letters_and_is_bound_to_their_queue() {
     let given = Given::new().await;
     let plan = json!({ "ids": ["own-dead"], "canary": 1 });
-    let started = given.ok(&given.token, Method::POST, "/v1/dead/redrive", &plan).await;
+    let started = given
+        .ok(&given.token, Method::POST, "/v1/dead/redrive", &plan)
+        .await;
     assert_eq!(started["selection"]["queue"], OWN, "{started}");
     assert_eq!(started["picked"], 1, "{started}");
 }
@@ -337,26 +531,49 @@ async fn a_token_for_work_undoes_no_order_of_a_worker_that_it_goes_by_the_name_o
     let site = Site::new(GUARDED);
     let token = site.token_for(&[Scope::Work], &[OWN]).await;
     let name = "web-1/4711/a3f09c";
-    let worker = site.backstop.worker().name(name).services(backstop::Services::CallersRuntime);
-    let running =
-        worker.handle_raw(OTHER, |_: backstop::Run| async { Ok::<(), backstop::Fail>(()) }).start().unwrap();
+    let worker = site
+        .backstop
+        .worker()
+        .name(name)
+        .services(backstop::Services::CallersRuntime);
+    let running = worker
+        .handle_raw(OTHER, |_: backstop::Run| async {
+            Ok::<(), backstop::Fail>(())
+        })
+        .start()
+        .unwrap();
     let seen = async || {
-        site.backstop.workers(LISTED).await.unwrap().into_iter().find(|one| one.status.name.as_str() == name)
+        site.backstop
+            .workers(LISTED)
+            .await
+            .unwrap()
+            .into_iter()
+            .find(|one| one.status.name.as_str() == name)
     };
     while seen().await.is_none_or(|worker| worker.about.pid.is_none()) {
         tokio::task::yield_now().await;
     }
-    site.backstop.changes("ada").order(&WorkerName::new(name), Order::Quiet).await.unwrap().unwrap();
+    site.backstop
+        .changes("ada")
+        .order(&WorkerName::new(name), Order::Quiet)
+        .await
+        .unwrap()
+        .unwrap();
     for about in [
         json!({ "worker": name, "pid": 1 }),
         json!({ "worker": name }),
         json!({ "worker": name, "started_at": "2026-01-01T00:00:00Z" }),
     ] {
         site.clock.advance(backstop::Span::secs(3));
-        let request =
-            bearing(request(Method::POST, "/v1/beat"), &token).body(Body::from(about.to_string())).unwrap();
+        let request = bearing(request(Method::POST, "/v1/beat"), &token)
+            .body(Body::from(about.to_string()))
+            .unwrap();
         let (got, told) = site.read(request).await;
-        assert_eq!((got.status, told.contains("quiet")), (StatusCode::OK, false), "{about}: {told}");
+        assert_eq!(
+            (got.status, told.contains("quiet")),
+            (StatusCode::OK, false),
+            "{about}: {told}"
+        );
         let worker = seen().await.unwrap();
         assert!(worker.asked.is_some(), "it stands: {about}");
         assert_eq!(worker.about.pid, Some(std::process::id()), "{about}");

@@ -16,9 +16,19 @@ pub(crate) struct Route {
 
 impl Route {
     fn new(method: &str, pattern: &str) -> Self {
-        let part = |part: &str| if part.starts_with('{') { "x".to_owned() } else { part.to_owned() };
+        let part = |part: &str| {
+            if part.starts_with('{') {
+                "x".to_owned()
+            } else {
+                part.to_owned()
+            }
+        };
         let parts: Vec<String> = pattern.split('/').map(part).collect();
-        Self { pattern: pattern.to_owned(), method: method.to_uppercase(), address: parts.join("/") }
+        Self {
+            pattern: pattern.to_owned(),
+            method: method.to_uppercase(),
+            address: parts.join("/"),
+        }
     }
 
     pub(crate) fn method(&self) -> Method {
@@ -36,7 +46,9 @@ impl Route {
     /// Whether people come here, who are sent to log in.
     pub(crate) fn is_page(&self) -> bool {
         let of_programs = ["/v1/", "/metrics", "/openapi.json", "/healthz", "/readyz"];
-        !of_programs.iter().any(|start| self.pattern.starts_with(start))
+        !of_programs
+            .iter()
+            .any(|start| self.pattern.starts_with(start))
     }
 }
 
@@ -44,7 +56,10 @@ impl Route {
 pub(crate) fn all() -> Vec<Route> {
     let mut routes: BTreeSet<Route> = described().into_iter().collect();
     let mut files = Vec::new();
-    find_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    find_sources(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        &mut files,
+    );
     for file in files {
         routes.extend(written(&std::fs::read_to_string(file).unwrap()));
     }
@@ -61,7 +76,10 @@ fn described() -> Vec<Route> {
     let paths = document["paths"].as_object().unwrap();
     let of = |(path, item): (&String, &serde_json::Value)| {
         let methods: Vec<String> = item.as_object().unwrap().keys().cloned().collect();
-        methods.into_iter().map(|method| Route::new(&method, path)).collect::<Vec<_>>()
+        methods
+            .into_iter()
+            .map(|method| Route::new(&method, path))
+            .collect::<Vec<_>>()
     };
     paths.iter().flat_map(of).collect()
 }
@@ -71,7 +89,9 @@ fn find_sources(folder: &Path, files: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             find_sources(&path, files);
-        } else if path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with("tests.rs") {
+        } else if path.extension().is_some_and(|ending| ending == "rs")
+            && !path.ends_with("tests.rs")
+        {
             files.push(path);
         }
     }
@@ -95,7 +115,9 @@ fn written(source: &str) -> Vec<Route> {
                 .split(|c: char| !c.is_alphanumeric() && c != '(')
                 .any(|word| word.starts_with(&format!("{method}(")))
         };
-        let methods = ["get", "post", "put", "patch", "delete"].into_iter().filter(|method| has(method));
+        let methods = ["get", "post", "put", "patch", "delete"]
+            .into_iter()
+            .filter(|method| has(method));
         let found: Vec<Route> = methods.map(|method| Route::new(method, pattern)).collect();
         assert!(!found.is_empty(), "{pattern} has no method: {served}");
         routes.extend(found);
@@ -115,10 +137,15 @@ fn end_of_call(rest: &str) -> usize {
 
 #[test]
 fn the_list_of_pages_has_every_page_and_no_other() {
-    let is_page =
-        |route: &&Route| !route.is_write() && route.is_page() && !route.pattern.starts_with("/assets/");
+    let is_page = |route: &&Route| {
+        !route.is_write() && route.is_page() && !route.pattern.starts_with("/assets/")
+    };
     let routes = all();
-    let pages: BTreeSet<&str> = routes.iter().filter(is_page).map(|route| route.pattern.as_str()).collect();
+    let pages: BTreeSet<&str> = routes
+        .iter()
+        .filter(is_page)
+        .map(|route| route.pattern.as_str())
+        .collect();
     assert_eq!(BTreeSet::from(pages::ADDRESSES), pages);
 }
 
@@ -126,7 +153,9 @@ fn the_list_of_pages_has_every_page_and_no_other() {
 fn all_kinds_of_routes_are_found() {
     let routes = all();
     let has = |method: &str, pattern: &str| {
-        routes.iter().any(|route| route.method == method && route.pattern == pattern)
+        routes
+            .iter()
+            .any(|route| route.method == method && route.pattern == pattern)
     };
     for (method, pattern) in [
         ("POST", "/v1/jobs"),
@@ -138,7 +167,10 @@ fn all_kinds_of_routes_are_found() {
         ("GET", "/streams/{stream}"),
         ("POST", "/schedules/{schedule}/pause"),
     ] {
-        assert!(has(method, pattern), "{method} {pattern} is not among {routes:#?}");
+        assert!(
+            has(method, pattern),
+            "{method} {pattern} is not among {routes:#?}"
+        );
     }
 }
 
@@ -147,10 +179,16 @@ fn twins(form: &str) -> Option<&'static [(&'static str, &'static str)]> {
     Some(match form {
         "/jobs/{}/payload" => &[("GET", "/v1/jobs/{}")],
         "/queues" => &[("POST", "/v1/queues/pause"), ("POST", "/v1/queues/resume")],
-        "/jobs/act" => {
-            &[("POST", "/v1/jobs/{}/retry"), ("POST", "/v1/jobs/{}/cancel"), ("DELETE", "/v1/jobs/{}")]
-        }
-        "/dead/act" => &[("POST", "/v1/dead/requeue"), ("POST", "/v1/dead/move"), ("DELETE", "/v1/dead")],
+        "/jobs/act" => &[
+            ("POST", "/v1/jobs/{}/retry"),
+            ("POST", "/v1/jobs/{}/cancel"),
+            ("DELETE", "/v1/jobs/{}"),
+        ],
+        "/dead/act" => &[
+            ("POST", "/v1/dead/requeue"),
+            ("POST", "/v1/dead/move"),
+            ("DELETE", "/v1/dead"),
+        ],
         "/streams/{}/keys/{}/forget" => &[("DELETE", "/v1/streams/{}/keys/{}")],
         "/breakers/reset" => &[("POST", "/v1/breakers/{}/reset")],
         "/breakers/open" => &[("POST", "/v1/breakers/{}/open")],
@@ -162,24 +200,49 @@ fn twins(form: &str) -> Option<&'static [(&'static str, &'static str)]> {
 }
 
 /// Forms without one: bulk actions, which have an API of their own, and being logged in, which is for people.
-const WITHOUT_TWIN: [&str; 4] = ["/jobs/runs/{}/stop", "/jobs/runs/{}/resume", "/login", "/logout"];
+const WITHOUT_TWIN: [&str; 4] = [
+    "/jobs/runs/{}/stop",
+    "/jobs/runs/{}/resume",
+    "/login",
+    "/logout",
+];
 
 #[test]
 fn whatever_a_form_of_a_page_does_the_api_does_too() {
     let anonymous = |pattern: &str| {
-        let part = |part: &str| if part.starts_with('{') { "{}".to_owned() } else { part.to_owned() };
+        let part = |part: &str| {
+            if part.starts_with('{') {
+                "{}".to_owned()
+            } else {
+                part.to_owned()
+            }
+        };
         pattern.split('/').map(part).collect::<Vec<_>>().join("/")
     };
-    let routes: BTreeSet<(String, String)> =
-        all().iter().map(|route| (route.method.clone(), anonymous(&route.pattern))).collect();
+    let routes: BTreeSet<(String, String)> = all()
+        .iter()
+        .map(|route| (route.method.clone(), anonymous(&route.pattern)))
+        .collect();
     let has = |method: &str, path: &str| routes.contains(&(method.to_owned(), path.to_owned()));
-    let forms: Vec<String> =
-        writes().iter().filter(|route| route.is_page()).map(|route| anonymous(&route.pattern)).collect();
+    let forms: Vec<String> = writes()
+        .iter()
+        .filter(|route| route.is_page())
+        .map(|route| anonymous(&route.pattern))
+        .collect();
     assert!(forms.len() >= 21, "{forms:?}");
-    for form in forms.iter().filter(|form| !WITHOUT_TWIN.contains(&form.as_str())) {
+    for form in forms
+        .iter()
+        .filter(|form| !WITHOUT_TWIN.contains(&form.as_str()))
+    {
         match twins(form) {
-            Some(twins) => assert!(twins.iter().all(|(method, path)| has(method, path)), "{form}: {twins:?}"),
-            None => assert!(has("POST", &format!("/v1{form}")), "{form} has no twin under /v1"),
+            Some(twins) => assert!(
+                twins.iter().all(|(method, path)| has(method, path)),
+                "{form}: {twins:?}"
+            ),
+            None => assert!(
+                has("POST", &format!("/v1{form}")),
+                "{form} has no twin under /v1"
+            ),
         }
     }
 }

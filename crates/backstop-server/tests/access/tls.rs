@@ -41,7 +41,12 @@ pub(crate) async fn status(stream: TcpStream, folder: &Path) -> u16 {
     stream.write_all(ask).await.unwrap();
     let mut text = Vec::new();
     let _ = stream.read_to_end(&mut text).await;
-    String::from_utf8_lossy(&text).split(' ').nth(1).unwrap().parse().unwrap()
+    String::from_utf8_lossy(&text)
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 fn text(folder: &Path) -> String {
@@ -66,7 +71,12 @@ async fn connect(
     trusted: &CertificateDer<'static>,
     protocols: &[&[u8]],
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    encrypted(TcpStream::connect(serving.address()).await?, trusted, protocols).await
+    encrypted(
+        TcpStream::connect(serving.address()).await?,
+        trusted,
+        protocols,
+    )
+    .await
 }
 
 async fn encrypted(
@@ -77,10 +87,14 @@ async fn encrypted(
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
     let mut config = config.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
+    TlsConnector::from(Arc::new(config))
+        .connect(ServerName::try_from("localhost").unwrap(), stream)
+        .await
 }
 
 #[tokio::test]
@@ -97,9 +111,12 @@ async fn who_speaks_the_older_protocol_is_answered_in_it() {
 #[tokio::test]
 async fn who_speaks_the_newer_protocol_is_answered_in_it_and_guarded_alike() {
     let (_folder, trusted, _site, serving) = serve().await;
-    let stream = connect(&serving, &trusted, &[b"h2", b"http/1.1"]).await.unwrap();
+    let stream = connect(&serving, &trusted, &[b"h2", b"http/1.1"])
+        .await
+        .unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let handshake =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.unwrap();
     let driver = tokio::spawn(connection);
     let address = serving.address();
@@ -107,14 +124,25 @@ async fn who_speaks_the_newer_protocol_is_answered_in_it_and_guarded_alike() {
         let uri = format!("https://{host}:{}/v1/queues", address.port());
         Request::get(uri).body(Body::empty()).unwrap()
     };
-    assert_eq!(sender.send_request(ask("localhost")).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(
+        sender
+            .send_request(ask("localhost"))
+            .await
+            .unwrap()
+            .status(),
+        StatusCode::OK
+    );
     let foreign = sender.send_request(ask("evil.example")).await.unwrap();
     assert_eq!(
         foreign.status(),
         StatusCode::FORBIDDEN,
         "the host is in another place, and is looked at there"
     );
-    assert!(foreign.headers().contains_key(header::CONTENT_SECURITY_POLICY));
+    assert!(
+        foreign
+            .headers()
+            .contains_key(header::CONTENT_SECURITY_POLICY)
+    );
     driver.abort();
 }
 
@@ -123,7 +151,10 @@ async fn connected(
     serving: &Serving,
     trusted: &CertificateDer<'static>,
     window: u32,
-) -> (hyper::client::conn::http2::SendRequest<Body>, tokio::task::JoinHandle<hyper::Result<()>>) {
+) -> (
+    hyper::client::conn::http2::SendRequest<Body>,
+    tokio::task::JoinHandle<hyper::Result<()>>,
+) {
     let stream = connect(serving, trusted, &[b"h2"]).await.unwrap();
     let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(window);
@@ -140,7 +171,10 @@ fn ask(serving: &Serving, path: &str) -> Request<Body> {
 async fn a_connection_over_which_nobody_asks_anything_is_closed() {
     let (_folder, trusted, _site, serving) = serve().await;
     let (mut sender, driver) = connected(&serving, &trusted, 65_535).await;
-    let got = sender.send_request(ask(&serving, "/healthz")).await.unwrap();
+    let got = sender
+        .send_request(ask(&serving, "/healthz"))
+        .await
+        .unwrap();
     assert_eq!(got.status(), StatusCode::OK);
     drop(got);
     let ended = tokio::time::timeout(Duration::from_mins(5), driver).await;
@@ -152,10 +186,16 @@ async fn a_connection_over_which_nobody_asks_anything_is_closed() {
 async fn a_connection_whose_answers_nobody_takes_is_closed() {
     let (_folder, trusted, _site, serving) = serve().await;
     let (mut sender, driver) = connected(&serving, &trusted, 1).await;
-    let got = sender.send_request(ask(&serving, "/openapi.json")).await.unwrap();
+    let got = sender
+        .send_request(ask(&serving, "/openapi.json"))
+        .await
+        .unwrap();
     assert_eq!(got.status(), StatusCode::OK);
     let ended = tokio::time::timeout(Duration::from_mins(5), driver).await;
-    assert!(ended.is_ok(), "an answer that is not taken keeps nobody's place");
+    assert!(
+        ended.is_ok(),
+        "an answer that is not taken keeps nobody's place"
+    );
     drop((sender, got));
 }
 
@@ -163,11 +203,17 @@ async fn a_connection_whose_answers_nobody_takes_is_closed() {
 async fn a_connection_over_which_news_are_told_stays() {
     let (_folder, trusted, _site, serving) = serve().await;
     let (mut sender, driver) = connected(&serving, &trusted, 65_535).await;
-    let got = sender.send_request(ask(&serving, "/v1/events")).await.unwrap();
+    let got = sender
+        .send_request(ask(&serving, "/v1/events"))
+        .await
+        .unwrap();
     let mut news = got.into_body();
     let until = tokio::time::Instant::now() + Duration::from_mins(4);
     while tokio::time::Instant::now() < until {
-        assert!(news.frame().await.is_some_and(|frame| frame.is_ok()), "it was cut off");
+        assert!(
+            news.frame().await.is_some_and(|frame| frame.is_ok()),
+            "it was cut off"
+        );
     }
     driver.abort();
 }
@@ -176,24 +222,42 @@ async fn a_connection_over_which_news_are_told_stays() {
 async fn nobody_is_answered_without_encryption() {
     let (_folder, _trusted, _site, serving) = serve().await;
     let mut stream = TcpStream::connect(serving.address()).await.unwrap();
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;
-    assert!(!bytes.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&bytes));
+    assert!(
+        !bytes.starts_with(b"HTTP"),
+        "{}",
+        String::from_utf8_lossy(&bytes)
+    );
 }
 
 #[tokio::test]
 async fn a_new_certificate_is_taken_up_and_a_bad_one_is_not() {
     let (folder, old, _site, serving) = serve().await;
     std::fs::write(folder.path().join("cert.pem"), "not a certificate").unwrap();
-    let refused = serving.prepare(config(&text(folder.path()))).await.err().unwrap().to_string();
+    let refused = serving
+        .prepare(config(&text(folder.path())))
+        .await
+        .err()
+        .unwrap()
+        .to_string();
     assert!(refused.contains("cert.pem"), "{refused}");
-    assert!(connect(&serving, &old, &[]).await.is_ok(), "the old one stays in force");
+    assert!(
+        connect(&serving, &old, &[]).await.is_ok(),
+        "the old one stays in force"
+    );
     let new = write_certificate(folder.path());
     let change = serving.prepare(config(&text(folder.path()))).await.unwrap();
     serving.change(change);
     assert!(connect(&serving, &new, &[]).await.is_ok());
-    assert!(connect(&serving, &old, &[]).await.is_err(), "who trusts the old one alone sees that it is gone");
+    assert!(
+        connect(&serving, &old, &[]).await.is_err(),
+        "who trusts the old one alone sees that it is gone"
+    );
 }
 
 #[tokio::test]
@@ -202,12 +266,19 @@ async fn what_is_no_certificate_and_a_key_of_another_are_refused_by_name() {
     let refused = async |what: &str| {
         let site = Site::new(&text(folder.path()));
         let error = Server::bind(&site.app).await.err().expect(what).to_string();
-        assert!(error.contains(what) && !error.contains("PRIVATE"), "{error}");
+        assert!(
+            error.contains(what) && !error.contains("PRIVATE"),
+            "{error}"
+        );
     };
     refused("cert.pem").await;
     write_certificate(folder.path());
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    std::fs::write(folder.path().join("key.pem"), other.signing_key.serialize_pem()).unwrap();
+    std::fs::write(
+        folder.path().join("key.pem"),
+        other.signing_key.serialize_pem(),
+    )
+    .unwrap();
     refused("key.pem").await;
     std::fs::write(folder.path().join("cert.pem"), "").unwrap();
     refused("cert.pem").await;
@@ -230,5 +301,8 @@ async fn a_login_over_tls_is_kept_by_this_host_alone() {
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
-    assert!(text.contains("set-cookie: __Host-backstop_session=") && text.contains("; Secure"), "{text}");
+    assert!(
+        text.contains("set-cookie: __Host-backstop_session=") && text.contains("; Secure"),
+        "{text}"
+    );
 }

@@ -15,7 +15,8 @@ pub(crate) async fn left(backstop: &Backstop, id: &str, queue: &str) {
 /// A run of somebody as its cell keeps it.
 async fn kept(backstop: &Backstop, id: &str, who: &str, queue: &str, ended_at: Value) {
     let now = serde_json::to_value(backstop.now()).unwrap();
-    let which = json!({ "jobs": { "queue": queue, "kind": null, "state": null, "fingerprint": null } });
+    let which =
+        json!({ "jobs": { "queue": queue, "kind": null, "state": null, "fingerprint": null } });
     let report = json!({
         "id": id, "who": who, "expected": null, "back": "", "started_at": now, "ended_at": ended_at, "seen_at": now,
         "target": { "what": "job cancel", "deed": "cancel", "to": null, "which": which },
@@ -23,7 +24,12 @@ async fn kept(backstop: &Backstop, id: &str, who: &str, queue: &str, ended_at: V
         "cursor": null, "runner": 1,
     });
     let value = Some(serde_json::to_vec(&report).unwrap());
-    let swap = Swap { name: format!("bulk/{id}"), seen: None, version: 7, value };
+    let swap = Swap {
+        name: format!("bulk/{id}"),
+        seen: None,
+        version: 7,
+        value,
+    };
     backstop.store().swap(vec![swap]).await.unwrap();
 }
 
@@ -43,7 +49,10 @@ async fn ended(api: &Api, id: &str) -> Value {
 
 async fn jobs(api: &Api) {
     for n in 0..6 {
-        let (kind, to) = (if n < 4 { "welcome" } else { "digest" }, if n % 2 == 0 { "ada" } else { "bob" });
+        let (kind, to) = (
+            if n < 4 { "welcome" } else { "digest" },
+            if n % 2 == 0 { "ada" } else { "bob" },
+        );
         let job = json!({ "queue": "mail", "kind": kind, "payload": { "to": to }, "id": format!("job-{n}") });
         api.post("/v1/jobs", job).await.ok();
     }
@@ -53,8 +62,7 @@ async fn jobs(api: &Api) {
 async fn what_is_counted_before_is_what_is_changed_then() {
     let api = given();
     jobs(&api).await;
-    let asked =
-        json!({ "action": "cancel", "matching": { "queue": "mail", "kind": "welcome", "text": "ADA" } });
+    let asked = json!({ "action": "cancel", "matching": { "queue": "mail", "kind": "welcome", "text": "ADA" } });
     let counted = api.post("/v1/bulk/preview", asked.clone()).await.ok();
     assert_eq!(counted, json!({ "count": 2, "exact": true }));
     assert!(api.audit().await.is_empty(), "a look changes nothing");
@@ -72,9 +80,12 @@ async fn what_is_counted_before_is_what_is_changed_then() {
         (&json!("ada"), &json!("ticket 7"), &json!("jobs"))
     );
     assert_eq!(run["selection"]["matching"]["text"], "ADA");
-    for (name, state) in
-        [("job-0", "cancelled"), ("job-1", "ready"), ("job-2", "cancelled"), ("job-4", "ready")]
-    {
+    for (name, state) in [
+        ("job-0", "cancelled"),
+        ("job-1", "ready"),
+        ("job-2", "cancelled"),
+        ("job-4", "ready"),
+    ] {
         assert_eq!(api.state(name).await, state, "{name}");
     }
     assert_eq!(api.get("/v1/bulk").await.ok()["runs"], json!([run]));
@@ -86,15 +97,26 @@ async fn dead_letters_are_moved_and_everything_there_is_must_be_meant() {
     let api = given();
     api.bury("mail", "one", "no answer").await;
     api.bury("mail", "two", "card declined").await;
-    let asked = json!({ "action": "move", "to": "slow", "of": "dead", "matching": { "text": "declined" } });
-    assert_eq!(api.post("/v1/bulk/preview", asked.clone()).await.ok()["count"], 1);
+    let asked =
+        json!({ "action": "move", "to": "slow", "of": "dead", "matching": { "text": "declined" } });
+    assert_eq!(
+        api.post("/v1/bulk/preview", asked.clone()).await.ok()["count"],
+        1
+    );
     let started = api.post("/v1/bulk", asked).await.ok();
     let run = ended(&api, started["id"].as_str().unwrap()).await;
-    assert_eq!((&run["of"], &run["to"], &run["count"]), (&json!("dead"), &json!("slow"), &json!(1)), "{run}");
+    assert_eq!(
+        (&run["of"], &run["to"], &run["count"]),
+        (&json!("dead"), &json!("slow"), &json!(1)),
+        "{run}"
+    );
     assert_eq!(api.get("/v1/jobs/two").await.ok()["queue"], "slow");
     let all = json!({ "action": "retry", "of": "dead", "all": true });
     let started = api.post("/v1/bulk", all).await.ok();
-    assert_eq!(ended(&api, started["id"].as_str().unwrap()).await["selection"], json!({ "all": true }));
+    assert_eq!(
+        ended(&api, started["id"].as_str().unwrap()).await["selection"],
+        json!({ "all": true })
+    );
     assert_eq!(api.state("one").await, "ready");
 }
 
@@ -126,8 +148,16 @@ async fn what_cannot_be_meant_is_refused_and_changes_nothing() {
             api.post(path, wrong.clone()).await.problem(400);
         }
     }
-    api.post("/v1/bulk?reason=two%0Alines", json!({ "action": "cancel", "all": true })).await.problem(400);
-    assert_eq!((api.state("job-0").await.as_str(), api.audit().await.len()), ("ready", 0));
+    api.post(
+        "/v1/bulk?reason=two%0Alines",
+        json!({ "action": "cancel", "all": true }),
+    )
+    .await
+    .problem(400);
+    assert_eq!(
+        (api.state("job-0").await.as_str(), api.audit().await.len()),
+        ("ready", 0)
+    );
 }
 
 #[tokio::test]
@@ -137,7 +167,18 @@ async fn a_field_that_is_empty_is_refused_beside_others_that_are_not() {
     jobs(&api).await;
     let fields = [
         ("jobs", &["queue", "kind", "state", "text", "worker"][..]),
-        ("dead", &["queue", "kind", "error_type", "fingerprint", "since", "until", "text"][..]),
+        (
+            "dead",
+            &[
+                "queue",
+                "kind",
+                "error_type",
+                "fingerprint",
+                "since",
+                "until",
+                "text",
+            ][..],
+        ),
     ];
     for (of, fields) in fields {
         for field in fields {
@@ -157,7 +198,10 @@ async fn a_field_that_is_empty_is_refused_beside_others_that_are_not() {
         api.post("/v1/bulk", asked).await.problem(400);
     }
     assert_eq!(api.get("/v1/dead/stats").await.ok()["total"], 1);
-    assert_eq!((api.state("job-0").await.as_str(), api.audit().await.len()), ("ready", 0));
+    assert_eq!(
+        (api.state("job-0").await.as_str(), api.audit().await.len()),
+        ("ready", 0)
+    );
 }
 
 #[tokio::test]
@@ -168,9 +212,16 @@ async fn a_run_whose_server_is_gone_is_gone_on_with_or_stopped_once() {
     left(&api.backstop, "two", "mail").await;
     assert_eq!(api.get("/v1/bulk/one").await.ok()["state"], "silent");
     let stopped = api.post("/v1/bulk/one/stop", Value::Null).await.ok();
-    assert_eq!((&stopped["state"], &stopped["stop_asked"]), (&json!("stopped"), &json!(true)));
-    api.post("/v1/bulk/one/stop", Value::Null).await.problem(409);
-    api.post("/v1/bulk/one/resume", Value::Null).await.problem(409);
+    assert_eq!(
+        (&stopped["state"], &stopped["stop_asked"]),
+        (&json!("stopped"), &json!(true))
+    );
+    api.post("/v1/bulk/one/stop", Value::Null)
+        .await
+        .problem(409);
+    api.post("/v1/bulk/one/resume", Value::Null)
+        .await
+        .problem(409);
     assert_eq!(api.state("job-0").await, "ready");
     api.clock.advance(Span::secs(1));
     api.post("/v1/bulk/two/resume", Value::Null).await.ok();
@@ -190,7 +241,10 @@ async fn running_jobs_are_listed_by_their_worker() {
     let found = api.get("/v1/jobs?worker=w1").await.ok();
     assert_eq!(found["jobs"].as_array().unwrap().len(), 1);
     assert_eq!(found["jobs"][0]["id"], held["id"]);
-    assert_eq!(api.get("/v1/jobs?worker=w2&state=running").await.ok()["jobs"], json!([]));
+    assert_eq!(
+        api.get("/v1/jobs?worker=w2&state=running").await.ok()["jobs"],
+        json!([])
+    );
     api.get("/v1/jobs?worker=w1&state=ready").await.problem(400);
 }
 
@@ -200,13 +254,27 @@ async fn a_flood_of_runs_pushes_out_nobody_elses() {
     let now = serde_json::to_value(api.backstop.now()).unwrap();
     kept(&api.backstop, "0-first", "grace", "mail", now.clone()).await;
     for number in 0..60 {
-        kept(&api.backstop, &format!("1-{number:02}"), "flood", "mail", now.clone()).await;
+        kept(
+            &api.backstop,
+            &format!("1-{number:02}"),
+            "flood",
+            "mail",
+            now.clone(),
+        )
+        .await;
     }
     let start = json!({ "action": "cancel", "matching": { "queue": "mail" } });
     api.post("/v1/bulk", start).await.ok();
     let runs = api.get("/v1/bulk").await.ok();
-    let ids: Vec<&str> =
-        runs["runs"].as_array().unwrap().iter().map(|run| run["id"].as_str().unwrap()).collect();
-    assert!(ids.contains(&"0-first") && ids.contains(&"1-59") && !ids.contains(&"1-00"), "{ids:?}");
+    let ids: Vec<&str> = runs["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["id"].as_str().unwrap())
+        .collect();
+    assert!(
+        ids.contains(&"0-first") && ids.contains(&"1-59") && !ids.contains(&"1-00"),
+        "{ids:?}"
+    );
     assert_eq!(ids.len(), 51, "fifty that ended, and the new one");
 }

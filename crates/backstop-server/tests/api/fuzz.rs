@@ -99,33 +99,37 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
 }
 
 fn edited(text: &str, edits: &[Edit]) -> Vec<u8> {
-    edits.iter().fold(text.as_bytes().to_vec(), |mut bytes, edit| {
-        if bytes.is_empty() {
-            return bytes;
-        }
-        match edit {
-            Edit::Flip(at, byte) => {
-                let at = at.index(bytes.len());
-                bytes[at] = *byte;
+    edits
+        .iter()
+        .fold(text.as_bytes().to_vec(), |mut bytes, edit| {
+            if bytes.is_empty() {
+                return bytes;
             }
-            Edit::Cut(at) => bytes.truncate(at.index(bytes.len())),
-            Edit::Double(from, to) => {
-                let (from, to) = (from.index(bytes.len()), to.index(bytes.len()));
-                let part = bytes[from.min(to)..from.max(to)].to_vec();
-                bytes.splice(from.min(to)..from.min(to), part);
-            }
-            Edit::Odd(at, odd) => {
-                let marks = (0..bytes.len()).filter(|at| matches!(bytes[*at], b':' | b','));
-                let marks: Vec<usize> = marks.collect();
-                if !marks.is_empty() {
-                    let from = marks[at.index(marks.len())] + 1;
-                    let behind = bytes[from..].iter().position(|byte| matches!(byte, b',' | b'}' | b']'));
-                    bytes.splice(from..from + behind.unwrap_or(0), odd.bytes());
+            match edit {
+                Edit::Flip(at, byte) => {
+                    let at = at.index(bytes.len());
+                    bytes[at] = *byte;
+                }
+                Edit::Cut(at) => bytes.truncate(at.index(bytes.len())),
+                Edit::Double(from, to) => {
+                    let (from, to) = (from.index(bytes.len()), to.index(bytes.len()));
+                    let part = bytes[from.min(to)..from.max(to)].to_vec();
+                    bytes.splice(from.min(to)..from.min(to), part);
+                }
+                Edit::Odd(at, odd) => {
+                    let marks = (0..bytes.len()).filter(|at| matches!(bytes[*at], b':' | b','));
+                    let marks: Vec<usize> = marks.collect();
+                    if !marks.is_empty() {
+                        let from = marks[at.index(marks.len())] + 1;
+                        let behind = bytes[from..]
+                            .iter()
+                            .position(|byte| matches!(byte, b',' | b'}' | b']'));
+                        bytes.splice(from..from + behind.unwrap_or(0), odd.bytes());
+                    }
                 }
             }
-        }
-        bytes
-    })
+            bytes
+        })
 }
 
 /// Bytes as they stand in an address.
@@ -173,7 +177,11 @@ const GUARDED: &str = "[server]\nlisten = \"0.0.0.0:7007\"\nplain_http = true\n"
 
 impl Given {
     fn new(text: &str) -> Self {
-        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
         let backstop = start().backstop;
         let new = NewToken {
             name: "ada".to_owned(),
@@ -181,26 +189,50 @@ impl Given {
             queues: Vec::new(),
             expires_in: None,
         };
-        let token = runtime.block_on(Tokens::of(&backstop).create("test", new)).unwrap().token;
+        let token = runtime
+            .block_on(Tokens::of(&backstop).create("test", new))
+            .unwrap()
+            .token;
         let router = serve::router(&App::new(backstop, config(text), ""));
-        Self { runtime, router, token }
+        Self {
+            runtime,
+            router,
+            token,
+        }
     }
 
     fn ask(&self, mut request: Request<Body>) -> (StatusCode, HeaderMap, String) {
         let host = HeaderValue::from_static("localhost:7007");
         request.headers_mut().entry(header::HOST).or_insert(host);
         self.runtime.block_on(async {
-            let (head, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
-            let is_endless =
-                head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
-            let text = if is_endless { Vec::new() } else { to_bytes(body, 64 << 20).await.unwrap().to_vec() };
-            (head.status, head.headers, String::from_utf8_lossy(&text).into_owned())
+            let (head, body) = self
+                .router
+                .clone()
+                .oneshot(request)
+                .await
+                .unwrap()
+                .into_parts();
+            let is_endless = head
+                .headers
+                .get(header::CONTENT_TYPE)
+                .is_some_and(|kind| kind == "text/event-stream");
+            let text = if is_endless {
+                Vec::new()
+            } else {
+                to_bytes(body, 64 << 20).await.unwrap().to_vec()
+            };
+            (
+                head.status,
+                head.headers,
+                String::from_utf8_lossy(&text).into_owned(),
+            )
         })
     }
 
     /// It answers, and as if nothing had been.
     fn answers(&self) {
-        let well = Request::get("/v1/queues").header(header::AUTHORIZATION, format!("Bearer {}", self.token));
+        let well = Request::get("/v1/queues")
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token));
         let (status, _, text) = self.ask(well.body(Body::empty()).unwrap());
         assert_eq!(status, StatusCode::OK, "{text}");
     }
@@ -223,7 +255,11 @@ fn routes() -> Vec<(Method, String)> {
 fn address(pattern: &str, names: &[String], query: &str) -> String {
     let mut names = names.iter().cycle();
     let part = |part: &str| {
-        if part.starts_with('{') { names.next().cloned().unwrap_or_default() } else { part.to_owned() }
+        if part.starts_with('{') {
+            names.next().cloned().unwrap_or_default()
+        } else {
+            part.to_owned()
+        }
     };
     let path: Vec<String> = pattern.split('/').map(part).collect();
     format!("{}?{query}", path.join("/"))
@@ -231,8 +267,13 @@ fn address(pattern: &str, names: &[String], query: &str) -> String {
 
 /// Tries `test` with many of `strategy`; the first that fails is made as small as it can be, and told.
 fn many<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>) {
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let config = Config {
+        cases: CASES,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     if let Err(found) = runner.run(strategy, test) {
         panic!("{found}");
     }
@@ -243,20 +284,29 @@ fn no_body_no_parameter_and_no_path_breaks_a_route() {
     let given = Given::new(OPEN);
     for (method, pattern) in routes() {
         let bodies = (select(&BODIES[..]), edits()).prop_map(|(body, edits)| edited(body, &edits));
-        many(&(bodies, vec(name(), 2), query()), |(body, names, query)| {
-            let address = address(&pattern, &names, &query);
-            let Ok(request) = Request::builder().method(&method).uri(&address).body(Body::from(body.clone()))
-            else {
-                return Ok(());
-            };
-            let (status, headers, text) = given.ask(request);
-            let is_told = status.is_success() || headers[header::CONTENT_TYPE] == "application/problem+json";
-            if status.as_u16() < 500 && is_told {
-                return Ok(());
-            }
-            let body = String::from_utf8_lossy(&body).into_owned();
-            Err(TestCaseError::fail(format!("{method} {address} {body}: {status} {text}")))
-        });
+        many(
+            &(bodies, vec(name(), 2), query()),
+            |(body, names, query)| {
+                let address = address(&pattern, &names, &query);
+                let Ok(request) = Request::builder()
+                    .method(&method)
+                    .uri(&address)
+                    .body(Body::from(body.clone()))
+                else {
+                    return Ok(());
+                };
+                let (status, headers, text) = given.ask(request);
+                let is_told = status.is_success()
+                    || headers[header::CONTENT_TYPE] == "application/problem+json";
+                if status.as_u16() < 500 && is_told {
+                    return Ok(());
+                }
+                let body = String::from_utf8_lossy(&body).into_owned();
+                Err(TestCaseError::fail(format!(
+                    "{method} {address} {body}: {status} {text}"
+                )))
+            },
+        );
         given.answers();
     }
 }
@@ -317,7 +367,10 @@ fn values(given: &Given) -> Vec<Vec<HeaderValue>> {
         vec![value(b"zyxw"), value(b"localhost:7007")],
         vec![value(b"localhost:7007"), value(&high)],
         vec![value(token.as_bytes()), value(b"Bearer zyxw")],
-        vec![value(b"zyxw=1; zyxw"), value(b"backstop_session=zyxw; __Host-backstop_session=\xff")],
+        vec![
+            value(b"zyxw=1; zyxw"),
+            value(b"backstop_session=zyxw; __Host-backstop_session=\xff"),
+        ],
         vec![value(b"00-zyxw-\xff-01")],
         vec![value(b"zyxw, ,, 999.1.1.1")],
         vec![value(b"http://\xff@zyxw:99999/%0d%0aset-cookie: a=b")],
@@ -329,8 +382,15 @@ fn values(given: &Given) -> Vec<Vec<HeaderValue>> {
 
 #[test]
 fn no_header_of_a_request_breaks_an_answer_or_comes_back_in_one() {
-    let names =
-        ["host", "origin", "cookie", "authorization", "x-forwarded-for", "last-event-id", "traceparent"];
+    let names = [
+        "host",
+        "origin",
+        "cookie",
+        "authorization",
+        "x-forwarded-for",
+        "last-event-id",
+        "traceparent",
+    ];
     let known = BTreeSet::from(ANSWERED);
     for text in [OPEN, GUARDED] {
         let given = Given::new(text);
@@ -342,15 +402,24 @@ fn no_header_of_a_request_breaks_an_answer_or_comes_back_in_one() {
             ("GET", "/"),
             ("GET", "/login"),
         ] {
-            for (name, values) in names.iter().flat_map(|name| odd.iter().map(move |values| (name, values))) {
+            for (name, values) in names
+                .iter()
+                .flat_map(|name| odd.iter().map(move |values| (name, values)))
+            {
                 let body = Body::from(r#"{"queue":"q","payload":1}"#);
-                let mut request = Request::builder().method(method).uri(address).body(body).unwrap();
+                let mut request = Request::builder()
+                    .method(method)
+                    .uri(address)
+                    .body(body)
+                    .unwrap();
                 if *name != "authorization" {
                     let token = format!("Bearer {}", given.token).parse().unwrap();
                     request.headers_mut().insert(header::AUTHORIZATION, token);
                 }
                 for value in values {
-                    request.headers_mut().append(HeaderName::from_static(name), value.clone());
+                    request
+                        .headers_mut()
+                        .append(HeaderName::from_static(name), value.clone());
                 }
                 let (status, headers, _) = given.ask(request);
                 let what = format!("{method} {address} {name}: {values:?}");
@@ -359,8 +428,14 @@ fn no_header_of_a_request_breaks_an_answer_or_comes_back_in_one() {
                 assert!(status.as_u16() < 500 || is_full, "{what}: {status}");
                 for (name, value) in &headers {
                     assert!(known.contains(name.as_str()), "{what}: {name}");
-                    let is_echo = value.as_bytes().windows(MARK.len()).any(|part| part == MARK);
-                    assert!(!is_echo && value.as_bytes().is_ascii(), "{what}: {name}: {value:?}");
+                    let is_echo = value
+                        .as_bytes()
+                        .windows(MARK.len())
+                        .any(|part| part == MARK);
+                    assert!(
+                        !is_echo && value.as_bytes().is_ascii(),
+                        "{what}: {name}: {value:?}"
+                    );
                 }
             }
         }

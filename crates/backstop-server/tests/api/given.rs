@@ -32,15 +32,22 @@ pub(crate) struct Answer {
 
 /// What a configuration file with this text says.
 pub(crate) fn config(text: &str) -> Config {
-    let written = Written { path: "backstop.toml", text };
+    let written = Written {
+        path: "backstop.toml",
+        text,
+    };
     resolve(Some(written), Overrides::default(), Overrides::default()).expect(text)
 }
 
 /// The routes as `serve` mounts them, asked by a caller with these rights.
 pub(crate) fn router(app: &App, scopes: &[Scope]) -> Router {
     let caller = Caller::new("ada", scopes.iter().copied().collect::<Scopes>());
-    let (api, _) = OpenApiRouter::new().nest("/v1", api::routes()).split_for_parts();
-    api.merge(api::described(app.base())).layer(Extension(caller)).with_state(app.clone())
+    let (api, _) = OpenApiRouter::new()
+        .nest("/v1", api::routes())
+        .split_for_parts();
+    api.merge(api::described(app.base()))
+        .layer(Extension(caller))
+        .with_state(app.clone())
 }
 
 /// An API for an administrator, without a configuration.
@@ -56,7 +63,11 @@ pub(crate) fn given_with(text: &str) -> Api {
 
 pub(crate) fn on(backstop: Backstop, clock: Arc<ManualClock>, text: &str, scopes: &[Scope]) -> Api {
     let router = router(&App::new(backstop.clone(), config(text), ""), scopes);
-    Api { router, backstop, clock }
+    Api {
+        router,
+        backstop,
+        clock,
+    }
 }
 
 impl Api {
@@ -66,15 +77,31 @@ impl Api {
     }
 
     pub(crate) async fn ask(&self, method: Method, path: &str, body: impl Into<Body>) -> Answer {
-        self.send(Request::builder().method(method).uri(path).body(body.into()).expect(path)).await
+        self.send(
+            Request::builder()
+                .method(method)
+                .uri(path)
+                .body(body.into())
+                .expect(path),
+        )
+        .await
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.expect("routers do not fail");
+        let response = self
+            .router
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("routers do not fail");
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let text = String::from_utf8(bytes.to_vec()).expect("answers are text");
-        Answer { status: parts.status, headers: parts.headers, text }
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            text,
+        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -91,22 +118,41 @@ impl Api {
 
     /// Pushes a job with this name and payload `{}`.
     pub(crate) async fn push(&self, queue: &str, name: &str) {
-        let answer = self.post("/v1/jobs", json!({ "queue": queue, "payload": {}, "id": name })).await;
+        let answer = self
+            .post(
+                "/v1/jobs",
+                json!({ "queue": queue, "payload": {}, "id": name }),
+            )
+            .await;
         assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text);
     }
 
     /// Leases up to `max` jobs of a queue.
     pub(crate) async fn lease(&self, queue: &str, max: usize) -> Vec<Value> {
-        let answer = self.post("/v1/lease", json!({ "queues": [queue], "max": max, "worker": "w1" })).await;
+        let answer = self
+            .post(
+                "/v1/lease",
+                json!({ "queues": [queue], "max": max, "worker": "w1" }),
+            )
+            .await;
         answer.ok()["jobs"].as_array().expect("jobs").clone()
     }
 
     /// Ends the run of a leased job; answers what became of that.
     pub(crate) async fn settle(&self, leased: &Value, end: Value) -> String {
         let mut settle = json!({ "id": leased["id"], "lease": leased["lease"] });
-        settle.as_object_mut().unwrap().extend(end.as_object().unwrap().clone());
-        let answer = self.post("/v1/settle", json!({ "settle": [settle] })).await.ok();
-        answer["results"][0]["result"].as_str().expect("a result").to_owned()
+        settle
+            .as_object_mut()
+            .unwrap()
+            .extend(end.as_object().unwrap().clone());
+        let answer = self
+            .post("/v1/settle", json!({ "settle": [settle] }))
+            .await
+            .ok();
+        answer["results"][0]["result"]
+            .as_str()
+            .expect("a result")
+            .to_owned()
     }
 
     /// Makes a job that died of `error`.
@@ -119,12 +165,19 @@ impl Api {
 
     /// The state of a job.
     pub(crate) async fn state(&self, name: &str) -> String {
-        self.get(&format!("/v1/jobs/{name}")).await.ok()["state"].as_str().expect("a state").to_owned()
+        self.get(&format!("/v1/jobs/{name}")).await.ok()["state"]
+            .as_str()
+            .expect("a state")
+            .to_owned()
     }
 
     /// The audit, the newest first.
     pub(crate) async fn audit(&self) -> Vec<AuditEntry> {
-        self.backstop.audit("").entries(100).await.expect("the audit")
+        self.backstop
+            .audit("")
+            .entries(100)
+            .await
+            .expect("the audit")
     }
 }
 
@@ -145,7 +198,10 @@ impl Answer {
         let problem: Value = serde_json::from_str(&self.text).expect("JSON");
         assert_eq!(problem["status"], status);
         for field in ["type", "title", "detail"] {
-            assert!(problem[field].as_str().is_some_and(|text| !text.is_empty()), "{field} of {problem}");
+            assert!(
+                problem[field].as_str().is_some_and(|text| !text.is_empty()),
+                "{field} of {problem}"
+            );
         }
         problem["detail"].as_str().unwrap_or_default().to_owned()
     }

@@ -13,9 +13,19 @@ use std::sync::Arc;
 #[tokio::test]
 async fn the_length_of_a_list_is_clamped_whatever_is_asked() {
     let api = given();
-    let jobs: Vec<Value> = (0..1_100).map(|n| json!({ "queue": "q", "payload": n })).collect();
-    api.post("/v1/jobs/batch", json!({ "jobs": jobs })).await.ok();
-    for (limit, length) in [("-1", 1), ("0", 1), ("1000000000", 1_000), ("1e9", 1_000), ("2.9", 2)] {
+    let jobs: Vec<Value> = (0..1_100)
+        .map(|n| json!({ "queue": "q", "payload": n }))
+        .collect();
+    api.post("/v1/jobs/batch", json!({ "jobs": jobs }))
+        .await
+        .ok();
+    for (limit, length) in [
+        ("-1", 1),
+        ("0", 1),
+        ("1000000000", 1_000),
+        ("1e9", 1_000),
+        ("2.9", 2),
+    ] {
         let page = api.get(&format!("/v1/jobs?limit={limit}")).await.ok();
         assert_eq!(page["jobs"].as_array().unwrap().len(), length, "{limit}");
     }
@@ -50,12 +60,21 @@ async fn parameters_that_mean_nothing_are_named() {
 #[tokio::test]
 async fn ids_that_climb_or_end_early_are_names_like_any_other() {
     let api = given();
-    for id in
-        ["..%2F..%2Fetc%2Fpasswd", "%2e%2e", "a%00b", "%3Cscript%3E", "'%20OR%201=1--", &"x".repeat(5_000)]
-    {
+    for id in [
+        "..%2F..%2Fetc%2Fpasswd",
+        "%2e%2e",
+        "a%00b",
+        "%3Cscript%3E",
+        "'%20OR%201=1--",
+        &"x".repeat(5_000),
+    ] {
         api.get(&format!("/v1/jobs/{id}")).await.problem(404);
-        api.post(&format!("/v1/jobs/{id}/retry"), Value::Null).await.problem(404);
-        api.delete(&format!("/v1/jobs/{id}"), Value::Null).await.problem(404);
+        api.post(&format!("/v1/jobs/{id}/retry"), Value::Null)
+            .await
+            .problem(404);
+        api.delete(&format!("/v1/jobs/{id}"), Value::Null)
+            .await
+            .problem(404);
     }
     api.get("/v1/jobs/%ff").await.problem(400);
 }
@@ -67,13 +86,25 @@ async fn paths_and_methods_that_are_not_there_are_problems_too() {
         let answer = api.get(path).await;
         assert_eq!(answer.status.as_u16(), 404, "{path}");
     }
-    assert!(api.get("/v1/nothing").await.problem(404).contains("there is no /v1/nothing; /openapi.json"));
-    assert!(api.get("/v1/").await.problem(404).contains("there is no /v1/;"));
+    assert!(
+        api.get("/v1/nothing")
+            .await
+            .problem(404)
+            .contains("there is no /v1/nothing; /openapi.json")
+    );
+    assert!(
+        api.get("/v1/")
+            .await
+            .problem(404)
+            .contains("there is no /v1/;")
+    );
     let told = api.ask(Method::PUT, "/v1/jobs", "").await.problem(405);
     assert!(told.contains("PUT does not go with /v1/jobs;"), "{told}");
-    for (method, path) in
-        [(Method::PUT, "/v1/jobs"), (Method::GET, "/v1/lease"), (Method::DELETE, "/v1/queues/q/pause")]
-    {
+    for (method, path) in [
+        (Method::PUT, "/v1/jobs"),
+        (Method::GET, "/v1/lease"),
+        (Method::DELETE, "/v1/queues/q/pause"),
+    ] {
         api.ask(method, path, "").await.problem(405);
     }
 }
@@ -112,7 +143,10 @@ async fn a_store_that_does_not_answer_is_an_error_and_never_an_empty_list() {
     }
     let posts = [
         ("/v1/jobs", json!({ "queue": "q", "payload": 1 })),
-        ("/v1/jobs/batch", json!({ "jobs": [{ "queue": "q", "payload": 1 }] })),
+        (
+            "/v1/jobs/batch",
+            json!({ "jobs": [{ "queue": "q", "payload": 1 }] }),
+        ),
         ("/v1/lease", json!({ "queues": ["q"] })),
         (
             "/v1/settle",
@@ -122,7 +156,10 @@ async fn a_store_that_does_not_answer_is_an_error_and_never_an_empty_list() {
         ("/v1/jobs/a/retry", Value::Null),
         ("/v1/queues/q/pause", Value::Null),
         ("/v1/dead/requeue", json!({ "all": true })),
-        ("/v1/streams/s/records", json!({ "key": "a", "position": 1, "step": 1 })),
+        (
+            "/v1/streams/s/records",
+            json!({ "key": "a", "position": 1, "step": 1 }),
+        ),
         ("/v1/breakers/q/reset", Value::Null),
     ];
     for (path, body) in posts {

@@ -18,16 +18,47 @@ async fn jobs_are_listed_by_what_they_are_and_page_by_page() {
         .ok();
     }
     api.push("other", "x").await;
-    let count =
-        async |query: &str| api.get(&format!("/v1/jobs{query}")).await.ok()["jobs"].as_array().unwrap().len();
-    assert_eq!((count("").await, count("?queue=q").await, count("?queue=q&kind=even").await), (6, 5, 3));
-    assert_eq!((count("?state=ready").await, count("?state=dead").await), (6, 0));
-    assert_eq!(count("?queue=&kind=&state=&cursor=&limit=").await, 6, "what is empty says nothing");
+    let count = async |query: &str| {
+        api.get(&format!("/v1/jobs{query}")).await.ok()["jobs"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!(
+        (
+            count("").await,
+            count("?queue=q").await,
+            count("?queue=q&kind=even").await
+        ),
+        (6, 5, 3)
+    );
+    assert_eq!(
+        (count("?state=ready").await, count("?state=dead").await),
+        (6, 0)
+    );
+    assert_eq!(
+        count("?queue=&kind=&state=&cursor=&limit=").await,
+        6,
+        "what is empty says nothing"
+    );
     let (mut seen, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = api.get(&format!("/v1/jobs?queue=q&state=ready&limit=2&cursor={cursor}")).await.ok();
-        seen.extend(page["jobs"].as_array().unwrap().iter().map(|job| job["payload"].clone()));
-        let Some(next) = page["next"].as_str() else { break };
+        let page = api
+            .get(&format!(
+                "/v1/jobs?queue=q&state=ready&limit=2&cursor={cursor}"
+            ))
+            .await
+            .ok();
+        seen.extend(
+            page["jobs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|job| job["payload"].clone()),
+        );
+        let Some(next) = page["next"].as_str() else {
+            break;
+        };
         cursor = next.replace(' ', "%20");
     }
     assert_eq!(seen, [0, 1, 2, 3, 4]);
@@ -37,7 +68,12 @@ async fn jobs_are_listed_by_what_they_are_and_page_by_page() {
 async fn a_job_has_all_its_fields_and_secrets_only_for_an_admin() {
     let api = given();
     let payload = json!({ "to": "ada", "password": "hunter2" });
-    api.post("/v1/jobs", json!({ "queue": "q", "payload": payload, "id": "a" })).await.ok();
+    api.post(
+        "/v1/jobs",
+        json!({ "queue": "q", "payload": payload, "id": "a" }),
+    )
+    .await
+    .ok();
     let job = api.get("/v1/jobs/a").await.ok();
     for field in [
         "id",
@@ -57,15 +93,27 @@ async fn a_job_has_all_its_fields_and_secrets_only_for_an_admin() {
     }
     assert_eq!(job["payload"], payload);
     let shown = &api.audit().await[0];
-    assert_eq!((shown.what.as_str(), shown.who.as_str()), ("job payload", "ada"), "a secret was shown");
+    assert_eq!(
+        (shown.what.as_str(), shown.who.as_str()),
+        ("job payload", "ada"),
+        "a secret was shown"
+    );
     assert_eq!(job["inserted_at"], "2026-01-01T00:00:00Z");
     let hidden = json!({ "to": "ada", "password": "[redacted]" });
-    assert_eq!(api.get("/v1/jobs").await.ok()["jobs"][0]["payload"], hidden, "in lists for everybody");
+    assert_eq!(
+        api.get("/v1/jobs").await.ok()["jobs"][0]["payload"],
+        hidden,
+        "in lists for everybody"
+    );
     let reader = api.with_scopes(&[Scope::Read]);
     assert_eq!(reader.get("/v1/jobs/a").await.ok()["payload"], hidden);
     api.push("q", "plain").await;
     api.get("/v1/jobs/plain").await.ok();
-    assert_eq!(api.audit().await.len(), 1, "what everybody may see is written down for nobody");
+    assert_eq!(
+        api.audit().await.len(),
+        1,
+        "what everybody may see is written down for nobody"
+    );
 }
 
 #[tokio::test]
@@ -74,7 +122,8 @@ async fn an_error_text_is_redacted_wherever_it_is_told() {
     api.push("q", "a").await;
     let job = api.lease("q", 1).await.remove(0);
     let error = json!({ "message": "login failed: password=hunter2" });
-    api.settle(&job, json!({ "outcome": "failed", "error": error })).await;
+    api.settle(&job, json!({ "outcome": "failed", "error": error }))
+        .await;
     for path in ["/v1/jobs/a", "/v1/jobs", "/v1/jobs/a/why"] {
         let answer = api.get(path).await;
         assert!(
@@ -89,15 +138,35 @@ async fn an_error_text_is_redacted_wherever_it_is_told() {
 async fn a_job_is_cancelled_retried_and_deleted_and_each_is_written_down_once() {
     let api = given();
     api.push("q", "a").await;
-    assert_eq!(api.post("/v1/jobs/a/cancel", Value::Null).await.ok()["count"], 1);
+    assert_eq!(
+        api.post("/v1/jobs/a/cancel", Value::Null).await.ok()["count"],
+        1
+    );
     assert_eq!(api.state("a").await, "cancelled");
-    assert!(api.post("/v1/jobs/a/cancel", Value::Null).await.problem(409).contains("has ended already"));
-    assert_eq!(api.post("/v1/jobs/a/retry", Value::Null).await.ok()["count"], 1);
-    assert!(api.post("/v1/jobs/a/retry", Value::Null).await.problem(409).contains("ready already"));
+    assert!(
+        api.post("/v1/jobs/a/cancel", Value::Null)
+            .await
+            .problem(409)
+            .contains("has ended already")
+    );
+    assert_eq!(
+        api.post("/v1/jobs/a/retry", Value::Null).await.ok()["count"],
+        1
+    );
+    assert!(
+        api.post("/v1/jobs/a/retry", Value::Null)
+            .await
+            .problem(409)
+            .contains("ready already")
+    );
     assert_eq!(api.delete("/v1/jobs/a", Value::Null).await.ok()["count"], 1);
     api.get("/v1/jobs/a").await.problem(404);
-    let mut told: Vec<_> =
-        api.audit().await.into_iter().map(|entry| (entry.what, entry.who, entry.count)).collect();
+    let mut told: Vec<_> = api
+        .audit()
+        .await
+        .into_iter()
+        .map(|entry| (entry.what, entry.who, entry.count))
+        .collect();
     told.sort();
     let entry = |what: &str, count| (what.to_owned(), "ada".to_owned(), Some(count));
     let expected = [
@@ -117,7 +186,10 @@ async fn a_refusal_names_who_holds_the_key() {
     api.post("/v1/jobs", job("first")).await.ok();
     api.post("/v1/jobs/first/cancel", Value::Null).await.ok();
     let second = api.post("/v1/jobs", job("second")).await.ok();
-    let detail = api.post("/v1/jobs/first/retry", Value::Null).await.problem(409);
+    let detail = api
+        .post("/v1/jobs/first/retry", Value::Null)
+        .await
+        .problem(409);
     assert!(detail.contains(second["id"].as_str().unwrap()), "{detail}");
 }
 
@@ -126,7 +198,12 @@ async fn a_running_job_is_not_deleted() {
     let api = given();
     api.push("q", "a").await;
     api.lease("q", 1).await;
-    assert!(api.delete("/v1/jobs/a", Value::Null).await.problem(409).contains("cancel it first"));
+    assert!(
+        api.delete("/v1/jobs/a", Value::Null)
+            .await
+            .problem(409)
+            .contains("cancel it first")
+    );
 }
 
 #[tokio::test]
@@ -137,7 +214,9 @@ async fn what_is_not_there_is_not_found() {
     for path in ["/v1/jobs/nobody/retry", "/v1/jobs/nobody/cancel"] {
         api.post(path, Value::Null).await.problem(404);
     }
-    api.delete("/v1/jobs/nobody", Value::Null).await.problem(404);
+    api.delete("/v1/jobs/nobody", Value::Null)
+        .await
+        .problem(404);
 }
 
 #[tokio::test]
@@ -148,16 +227,23 @@ async fn why_names_the_gate_and_what_opens_it() {
     let why = api.get("/v1/jobs/a/why").await.ok();
     assert_eq!(
         (&why["gate"], &why["try"], &why["state"]),
-        (&json!("paused"), &json!("backstop queue resume q"), &json!("ready"))
+        (
+            &json!("paused"),
+            &json!("backstop queue resume q"),
+            &json!("ready")
+        )
     );
 }
 
 /// An API with a job before each of these gates, called by its gate.
 async fn before_each_gate() -> (Api, Running) {
-    let api = given_with("[queues.limited]\nrate_limit = { count = 1, per = \"1h\", over = \"5m\" }\n");
+    let api =
+        given_with("[queues.limited]\nrate_limit = { count = 1, per = \"1h\", over = \"5m\" }\n");
     let push = async |queue: &str, id: &str, more: Value| {
         let mut job = json!({ "queue": queue, "payload": {}, "id": id });
-        job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        job.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         api.post("/v1/jobs", job).await.ok();
     };
     push("broken", "breaker_open", json!({})).await;
@@ -166,7 +252,9 @@ async fn before_each_gate() -> (Api, Running) {
     assert_eq!(api.lease("limited", 1).await.len(), 1);
     push("limited", "rate_limited", json!({})).await;
     push("twins", "unique_twin", json!({ "unique_key": "k" })).await;
-    api.post("/v1/jobs/unique_twin/cancel", Value::Null).await.ok();
+    api.post("/v1/jobs/unique_twin/cancel", Value::Null)
+        .await
+        .ok();
     push("twins", "twin", json!({ "unique_key": "k" })).await;
     push("q", "not_due", json!({ "delay": "1h" })).await;
     let worker = api
@@ -185,11 +273,36 @@ async fn why_names_each_gate_and_what_opens_it() {
     let (api, _worker) = before_each_gate().await;
     let twin = JobId::named("twin").to_string();
     for (gate, detail, value, step) in [
-        ("breaker_open", "until", json!(null), "backstop breaker reset broken"),
-        ("rate_limited", "count", json!(1), "a higher rate_limit for limited"),
-        ("unique_twin", "twin", json!(twin), &format!("backstop job why {twin}")),
-        ("not_due", "at", json!("2026-01-01T01:00:00Z"), "backstop job retry"),
-        ("unknown_kind", "kind", json!("theirs"), "a worker of strange with a handler for `theirs`"),
+        (
+            "breaker_open",
+            "until",
+            json!(null),
+            "backstop breaker reset broken",
+        ),
+        (
+            "rate_limited",
+            "count",
+            json!(1),
+            "a higher rate_limit for limited",
+        ),
+        (
+            "unique_twin",
+            "twin",
+            json!(twin),
+            &format!("backstop job why {twin}"),
+        ),
+        (
+            "not_due",
+            "at",
+            json!("2026-01-01T01:00:00Z"),
+            "backstop job retry",
+        ),
+        (
+            "unknown_kind",
+            "kind",
+            json!("theirs"),
+            "a worker of strange with a handler for `theirs`",
+        ),
     ] {
         // The worker says what it knows in the background.
         let mut why = api.get(&format!("/v1/jobs/{gate}/why")).await.ok();
@@ -200,7 +313,11 @@ async fn why_names_each_gate_and_what_opens_it() {
             tokio::time::sleep(Duration::from_millis(50)).await;
             why = api.get(&format!("/v1/jobs/{gate}/why")).await.ok();
         }
-        assert_eq!((&why["gate"], &why["details"][detail]), (&json!(gate), &value), "{why}");
+        assert_eq!(
+            (&why["gate"], &why["details"][detail]),
+            (&json!(gate), &value),
+            "{why}"
+        );
         assert!(why["try"].as_str().unwrap().starts_with(step), "{why}");
         assert!(!why["why"].as_str().unwrap().is_empty(), "{why}");
     }
@@ -210,10 +327,21 @@ async fn why_names_each_gate_and_what_opens_it() {
 async fn jobs_are_found_by_what_is_shown_of_their_payloads() {
     let api = given();
     for (id, payload) in [
-        ("a", json!({ "to": "Ada@example.org", "password": "hunter2" })),
-        ("b", json!({ "to": "bob@example.org", "password": "hunter3" })),
+        (
+            "a",
+            json!({ "to": "Ada@example.org", "password": "hunter2" }),
+        ),
+        (
+            "b",
+            json!({ "to": "bob@example.org", "password": "hunter3" }),
+        ),
     ] {
-        api.post("/v1/jobs", json!({ "queue": "q", "id": id, "payload": payload })).await.ok();
+        api.post(
+            "/v1/jobs",
+            json!({ "queue": "q", "id": id, "payload": payload }),
+        )
+        .await
+        .ok();
     }
     let found = async |query: &str| {
         let page = api.get(&format!("/v1/jobs?{query}")).await.ok();
@@ -234,6 +362,9 @@ async fn jobs_are_found_by_what_is_shown_of_their_payloads() {
     ] {
         assert_eq!(found(query).await, count, "{query}");
     }
-    let detail = api.get(&format!("/v1/jobs?text={}", "a".repeat(201))).await.problem(400);
+    let detail = api
+        .get(&format!("/v1/jobs?text={}", "a".repeat(201)))
+        .await
+        .problem(400);
     assert!(detail.contains("at most 200 characters"), "{detail}");
 }

@@ -4,7 +4,8 @@ use crate::given::given;
 use axum::http::Method;
 use backstop::Span;
 use backstop::core::limits::{
-    BEAT_LEASES_MAX, ENQUEUE_JOBS_MAX, OFFER_MAX, RETRY_STEPS_MAX, SETTLE_MAX, WORKERS_OF_CALLER_MAX,
+    BEAT_LEASES_MAX, ENQUEUE_JOBS_MAX, OFFER_MAX, RETRY_STEPS_MAX, SETTLE_MAX,
+    WORKERS_OF_CALLER_MAX,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -13,16 +14,39 @@ use std::collections::BTreeSet;
 async fn a_list_is_read_up_to_its_bound_and_no_further() {
     let api = given();
     for (path, name, entry, max) in [
-        ("/v1/jobs/batch", "jobs", r#"{"queue":"q","payload":0}"#, ENQUEUE_JOBS_MAX),
-        ("/v1/settle", "settle", r#"{"id":"a","lease":"b","outcome":"done"}"#, SETTLE_MAX),
-        ("/v1/beat", "leases", r#"{"id":"a","lease":"b"}"#, BEAT_LEASES_MAX),
-        ("/v1/streams/s/records", "records", r#"{"key":"k","position":1,"step":1}"#, OFFER_MAX),
+        (
+            "/v1/jobs/batch",
+            "jobs",
+            r#"{"queue":"q","payload":0}"#,
+            ENQUEUE_JOBS_MAX,
+        ),
+        (
+            "/v1/settle",
+            "settle",
+            r#"{"id":"a","lease":"b","outcome":"done"}"#,
+            SETTLE_MAX,
+        ),
+        (
+            "/v1/beat",
+            "leases",
+            r#"{"id":"a","lease":"b"}"#,
+            BEAT_LEASES_MAX,
+        ),
+        (
+            "/v1/streams/s/records",
+            "records",
+            r#"{"key":"k","position":1,"step":1}"#,
+            OFFER_MAX,
+        ),
     ] {
         let list = format!(r#"{{"{name}":[{}"#, vec![entry; max + 1].join(","));
         // Whoever read on would find out that this is no JSON. Records are looked over once, to see whether they are several.
         let end = if name == "records" { "]}" } else { ",!!" };
         let detail = api.ask(Method::POST, path, list + end).await.problem(413);
-        assert!(detail.contains(&format!("at most {max} go into one request")), "{detail}");
+        assert!(
+            detail.contains(&format!("at most {max} go into one request")),
+            "{detail}"
+        );
     }
     let page = api.get("/v1/jobs").await.ok();
     assert_eq!(page["jobs"], json!([]), "nothing was pushed");
@@ -31,13 +55,26 @@ async fn a_list_is_read_up_to_its_bound_and_no_further() {
 #[tokio::test]
 async fn a_large_batch_is_taken_and_listed_as_it_is() {
     let api = given();
-    let job = |n: usize| json!({ "queue": "q", "payload": "x".repeat(1_000), "id": format!("j{n}") });
+    let job =
+        |n: usize| json!({ "queue": "q", "payload": "x".repeat(1_000), "id": format!("j{n}") });
     let jobs: Vec<Value> = (0..1_000).map(job).collect();
-    let answer = api.post("/v1/jobs/batch", json!({ "jobs": jobs })).await.ok();
+    let answer = api
+        .post("/v1/jobs/batch", json!({ "jobs": jobs }))
+        .await
+        .ok();
     assert_eq!(answer["results"].as_array().unwrap().len(), 1_000);
     let page = api.get("/v1/jobs?queue=q&limit=1000").await.ok();
-    assert!(page["jobs"].as_array().unwrap().iter().all(|job| job["payload"] == "x".repeat(1_000)));
-    assert!(api.lease("q", 600).await.len() > 300, "a large lease is written elsewhere, too");
+    assert!(
+        page["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|job| job["payload"] == "x".repeat(1_000))
+    );
+    assert!(
+        api.lease("q", 600).await.len() > 300,
+        "a large lease is written elsewhere, too"
+    );
 }
 
 #[tokio::test]
@@ -47,14 +84,21 @@ async fn a_job_runs_within_ten_years_and_its_policy_has_a_hundred_steps() {
         let mut job = json!({ "queue": "q", "payload": 1 });
         job[field] = value;
         let batch = json!({ "jobs": [{ "queue": "q", "payload": 1 }, job.clone()] });
-        [api.post("/v1/jobs", job).await, api.post("/v1/jobs/batch", batch).await]
+        [
+            api.post("/v1/jobs", job).await,
+            api.post("/v1/jobs/batch", batch).await,
+        ]
     };
     let later = api.backstop.now().after(Span::days(3_661));
     for (field, value, said) in [
         ("delay", json!("106751991d"), "ten years"),
         ("delay", json!("3661d"), "ten years"),
         ("run_at", json!(later), "ten years"),
-        ("retry", json!({ "kind": "steps", "delays": vec!["1s"; RETRY_STEPS_MAX + 1] }), "1 to 100 delays"),
+        (
+            "retry",
+            json!({ "kind": "steps", "delays": vec!["1s"; RETRY_STEPS_MAX + 1] }),
+            "1 to 100 delays",
+        ),
     ] {
         for answer in push(field, value).await {
             let detail = answer.problem(400);
@@ -90,14 +134,23 @@ async fn a_caller_invents_so_many_workers_and_they_are_listed_in_pages() {
         let page = api.get(&address).await.ok();
         let workers = page["workers"].as_array().unwrap();
         assert!(workers.len() <= 300);
-        names.extend(workers.iter().map(|worker| worker["name"].as_str().unwrap().to_owned()));
+        names.extend(
+            workers
+                .iter()
+                .map(|worker| worker["name"].as_str().unwrap().to_owned()),
+        );
         pages += 1;
-        let Some(next) = page["next"].as_str() else { break };
+        let Some(next) = page["next"].as_str() else {
+            break;
+        };
         address = format!("/v1/workers?limit=300&cursor={next}");
     }
     assert_eq!((names.len(), pages), (WORKERS_OF_CALLER_MAX, 4));
     let whole = api.get("/v1/workers").await.ok();
-    assert_eq!(whole["workers"].as_array().unwrap().len(), WORKERS_OF_CALLER_MAX);
+    assert_eq!(
+        whole["workers"].as_array().unwrap().len(),
+        WORKERS_OF_CALLER_MAX
+    );
 }
 
 #[tokio::test]
@@ -108,7 +161,8 @@ async fn a_settlement_is_answered_under_the_id_it_was_sent_with() {
     let end = |id: &str, lease: &Value| json!({ "id": id, "lease": lease, "outcome": "done" });
     let ends = json!([end("nope", &json!("x")), end("invoice-7", &leased["lease"])]);
     let results = api.post("/v1/settle", json!({ "settle": ends })).await.ok()["results"].clone();
-    let expected = json!([{ "id": "nope", "result": "stale" }, { "id": "invoice-7", "result": "applied" }]);
+    let expected =
+        json!([{ "id": "nope", "result": "stale" }, { "id": "invoice-7", "result": "applied" }]);
     assert_eq!(results, expected);
 }
 
@@ -116,10 +170,22 @@ async fn a_settlement_is_answered_under_the_id_it_was_sent_with() {
 async fn an_error_is_an_object_with_a_message_and_memory_a_number_of_64_bits() {
     let api = given();
     let end = |error: Value| json!({ "settle": [{ "id": "a", "lease": "b", "outcome": "failed", "error": error }] });
-    let detail = api.post("/v1/settle", end(json!("boom"))).await.problem(400);
-    assert!(detail.contains(r#"`error` as an object: {"message":"boom"}"#), "{detail}");
+    let detail = api
+        .post("/v1/settle", end(json!("boom")))
+        .await
+        .problem(400);
+    assert!(
+        detail.contains(r#"`error` as an object: {"message":"boom"}"#),
+        "{detail}"
+    );
     api.post("/v1/settle", end(json!({}))).await.problem(400);
-    api.post("/v1/settle", end(json!({ "message": "boom" }))).await.ok();
-    api.post("/v1/beat", json!({ "memory_bytes": i64::MAX })).await.ok();
-    api.post("/v1/beat", json!({ "memory_bytes": i64::MAX as u64 + 1 })).await.problem(400);
+    api.post("/v1/settle", end(json!({ "message": "boom" })))
+        .await
+        .ok();
+    api.post("/v1/beat", json!({ "memory_bytes": i64::MAX }))
+        .await
+        .ok();
+    api.post("/v1/beat", json!({ "memory_bytes": i64::MAX as u64 + 1 }))
+        .await
+        .problem(400);
 }

@@ -1,6 +1,10 @@
 //! `/v1`, route by route: what it answers when all is well, and when it is not.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "in a test, a panic is how to say no"
+)]
 
 mod audit;
 mod breakers;

@@ -14,7 +14,11 @@ async fn schedules_are_listed_with_what_became_of_their_instants() {
     let listed = api.get("/v1/schedules").await.ok()["schedules"][0].clone();
     assert_eq!(
         (&listed["name"], &listed["next"], &listed["paused"]),
-        (&json!("daily"), &json!("2026-01-01T08:30:00Z"), &json!(false))
+        (
+            &json!("daily"),
+            &json!("2026-01-01T08:30:00Z"),
+            &json!(false)
+        )
     );
     let config = crate::given::config(DAILY);
     let schedules: Vec<_> = config.schedules.into_values().collect();
@@ -32,10 +36,20 @@ async fn schedules_are_listed_with_what_became_of_their_instants() {
 #[tokio::test]
 async fn a_schedule_that_is_not_there_is_not_found() {
     let api = given();
-    assert_eq!(api.get("/v1/schedules").await.ok(), json!({ "schedules": [] }));
-    assert!(api.get("/v1/schedules/nobody/runs").await.problem(404).contains("[schedules.nobody]"));
+    assert_eq!(
+        api.get("/v1/schedules").await.ok(),
+        json!({ "schedules": [] })
+    );
+    assert!(
+        api.get("/v1/schedules/nobody/runs")
+            .await
+            .problem(404)
+            .contains("[schedules.nobody]")
+    );
     api.get("/v1/schedules/a%20b/runs").await.problem(400);
-    api.get("/v1/schedules/nobody/runs?limit=NaN").await.problem(400);
+    api.get("/v1/schedules/nobody/runs?limit=NaN")
+        .await
+        .problem(400);
 }
 
 /// A database with two rows that nobody has processed, and one that somebody has.
@@ -68,19 +82,40 @@ pub(crate) const UNPROCESSED: &str =
 async fn a_sweep_gives_lost_rows_a_job_once() {
     let (_folder, address) = database();
     let api = given_with(&sweep(&address, UNPROCESSED));
-    let dry = api.post("/v1/sweeps/changes/run", json!({ "dry_run": true })).await.ok();
-    assert_eq!((&dry["would_enqueue"], dry.get("enqueued")), (&json!([1, 2]), None));
+    let dry = api
+        .post("/v1/sweeps/changes/run", json!({ "dry_run": true }))
+        .await
+        .ok();
+    assert_eq!(
+        (&dry["would_enqueue"], dry.get("enqueued")),
+        (&json!([1, 2]), None)
+    );
     assert!(api.audit().await.is_empty(), "a look is no change");
-    let run = api.ask(axum::http::Method::POST, "/v1/sweeps/changes/run", "").await.ok();
+    let run = api
+        .ask(axum::http::Method::POST, "/v1/sweeps/changes/run", "")
+        .await
+        .ok();
     assert_eq!(run["enqueued"], json!([1, 2]));
     let again = api.post("/v1/sweeps/changes/run", json!({})).await.ok();
-    assert_eq!((&again["alive"], &again["enqueued"]), (&json!([1, 2]), &json!([])));
+    assert_eq!(
+        (&again["alive"], &again["enqueued"]),
+        (&json!([1, 2]), &json!([]))
+    );
     let listed = api.get("/v1/sweeps").await.ok()["sweeps"]["changes"].clone();
     assert_eq!(
-        (&listed["queue"], &listed["every"], listed["runs"].as_array().unwrap().len()),
+        (
+            &listed["queue"],
+            &listed["every"],
+            listed["runs"].as_array().unwrap().len()
+        ),
         (&json!("content"), &json!("30m"), 2)
     );
-    let told: Vec<_> = api.audit().await.into_iter().map(|entry| (entry.what, entry.count)).collect();
+    let told: Vec<_> = api
+        .audit()
+        .await
+        .into_iter()
+        .map(|entry| (entry.what, entry.count))
+        .collect();
     assert!(
         told.contains(&("sweep run".to_owned(), Some(2)))
             && told.contains(&("sweep run".to_owned(), Some(0))),
@@ -91,10 +126,21 @@ async fn a_sweep_gives_lost_rows_a_job_once() {
 #[tokio::test]
 async fn a_sweep_that_fails_says_whose_fault_it_is() {
     let (_folder, address) = database();
-    let api = given_with(&sweep(&address, "SELECT id FROM nothing WHERE x <= :cutoff"));
-    let detail = api.post("/v1/sweeps/changes/run", json!({})).await.problem(502);
+    let api = given_with(&sweep(
+        &address,
+        "SELECT id FROM nothing WHERE x <= :cutoff",
+    ));
+    let detail = api
+        .post("/v1/sweeps/changes/run", json!({}))
+        .await
+        .problem(502);
     assert!(detail.contains("nothing"), "{detail}");
-    assert!(api.post("/v1/sweeps/nobody/run", json!({})).await.problem(404).contains("changes"));
+    assert!(
+        api.post("/v1/sweeps/nobody/run", json!({}))
+            .await
+            .problem(404)
+            .contains("changes")
+    );
     assert!(
         api.post("/v1/sweeps/changes/run", json!({ "dryrun": true }))
             .await
@@ -113,11 +159,27 @@ async fn tables_are_counted_and_one_that_cannot_be_hides_no_other() {
     };
     let api = given_with(&(table("broken", "NOTHING") + &table("invoices", "BACKLOG")));
     let tables = api.get("/v1/tables").await.ok()["tables"].clone();
-    assert_eq!((&tables[0]["name"], &tables[0]["status"]), (&json!("broken"), &Value::Null));
-    assert!(tables[0]["error"].as_str().unwrap().contains("there is no table NOTHING"), "{tables}");
     assert_eq!(
-        (&tables[1]["table"], &tables[1]["status"]["due"], &tables[1]["status"]["states"]["success"]),
+        (&tables[0]["name"], &tables[0]["status"]),
+        (&json!("broken"), &Value::Null)
+    );
+    assert!(
+        tables[0]["error"]
+            .as_str()
+            .unwrap()
+            .contains("there is no table NOTHING"),
+        "{tables}"
+    );
+    assert_eq!(
+        (
+            &tables[1]["table"],
+            &tables[1]["status"]["due"],
+            &tables[1]["status"]["states"]["success"]
+        ),
         (&json!("BACKLOG"), &json!(1), &json!(1))
     );
-    assert_eq!(given().get("/v1/tables").await.ok(), json!({ "tables": [] }));
+    assert_eq!(
+        given().get("/v1/tables").await.ok(),
+        json!({ "tables": [] })
+    );
 }

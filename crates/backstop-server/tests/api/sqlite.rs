@@ -24,13 +24,25 @@ impl Server {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, client: reqwest::Client::new(), _folder: folder, task }
+        Self {
+            address,
+            client: reqwest::Client::new(),
+            _folder: folder,
+            task,
+        }
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
-        let request = self.client.post(format!("http://{}/v1{path}", self.address)).body(body.to_string());
+        let request = self
+            .client
+            .post(format!("http://{}/v1{path}", self.address))
+            .body(body.to_string());
         let response = request.send().await.unwrap();
-        assert!(response.status().is_success(), "{path}: {}", response.status());
+        assert!(
+            response.status().is_success(),
+            "{path}: {}",
+            response.status()
+        );
         serde_json::from_str(&response.text().await.unwrap()).unwrap()
     }
 }
@@ -44,24 +56,45 @@ impl Drop for Server {
 #[tokio::test]
 async fn a_worker_in_another_language_takes_a_backlog_off() {
     let server = Server::start().await;
-    let jobs: Vec<Value> = (0..250).map(|n| json!({ "queue": "q", "payload": { "n": n } })).collect();
+    let jobs: Vec<Value> = (0..250)
+        .map(|n| json!({ "queue": "q", "payload": { "n": n } }))
+        .collect();
     server.post("/jobs/batch", json!({ "jobs": jobs })).await;
     let mut seen = Vec::new();
     loop {
-        let leased = server.post("/lease", json!({ "queues": ["q"], "max": 100, "worker": "python" })).await;
+        let leased = server
+            .post(
+                "/lease",
+                json!({ "queues": ["q"], "max": 100, "worker": "python" }),
+            )
+            .await;
         let leased = leased["jobs"].as_array().unwrap().clone();
         if leased.is_empty() {
             break;
         }
-        seen.extend(leased.iter().map(|job| job["payload"]["n"].as_u64().unwrap()));
+        seen.extend(
+            leased
+                .iter()
+                .map(|job| job["payload"]["n"].as_u64().unwrap()),
+        );
         let ends: Vec<Value> = leased
             .iter()
             .map(|job| json!({ "id": job["id"], "lease": job["lease"], "outcome": "done" }))
             .collect();
         let answer = server.post("/settle", json!({ "settle": ends })).await;
-        assert!(answer["results"].as_array().unwrap().iter().all(|one| one["result"] == "applied"));
+        assert!(
+            answer["results"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|one| one["result"] == "applied")
+        );
     }
-    assert_eq!(seen, (0..250).collect::<Vec<_>>(), "each once, in the order they came in");
+    assert_eq!(
+        seen,
+        (0..250).collect::<Vec<_>>(),
+        "each once, in the order they came in"
+    );
 }
 
 #[tokio::test]
@@ -76,12 +109,21 @@ async fn a_waiting_lease_wakes_over_the_wire() {
 #[tokio::test]
 async fn ends_are_judged_and_repeated_on_a_file_as_in_memory() {
     let server = Server::start().await;
-    server.post("/jobs", json!({ "queue": "q", "payload": 1, "id": "a" })).await;
+    server
+        .post("/jobs", json!({ "queue": "q", "payload": 1, "id": "a" }))
+        .await;
     let leased = server.post("/lease", json!({ "queues": ["q"] })).await["jobs"][0].clone();
     let end = |outcome: &str| json!({ "settle": [{ "id": leased["id"], "lease": leased["lease"], "outcome": outcome, "error": { "message": "x" } }] });
-    for (outcome, result) in
-        [("failed", "applied"), ("failed", "applied"), ("done", "stale"), ("dead", "stale")]
-    {
-        assert_eq!(server.post("/settle", end(outcome)).await["results"][0]["result"], result, "{outcome}");
+    for (outcome, result) in [
+        ("failed", "applied"),
+        ("failed", "applied"),
+        ("done", "stale"),
+        ("dead", "stale"),
+    ] {
+        assert_eq!(
+            server.post("/settle", end(outcome)).await["results"][0]["result"],
+            result,
+            "{outcome}"
+        );
     }
 }

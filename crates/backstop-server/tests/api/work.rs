@@ -15,11 +15,19 @@ async fn a_job_is_leased_once_run_and_done() {
     assert_eq!(leased.len(), 1);
     let job = &leased[0];
     assert_eq!(
-        (&job["queue"], &job["kind"], &job["payload"], &job["attempt"]),
+        (
+            &job["queue"],
+            &job["kind"],
+            &job["payload"],
+            &job["attempt"]
+        ),
         (&json!("q"), &json!("default"), &json!({}), &json!(1))
     );
     assert!(api.lease("q", 10).await.is_empty(), "it is somebody's");
-    assert_eq!(api.settle(job, json!({ "outcome": "done" })).await, "applied");
+    assert_eq!(
+        api.settle(job, json!({ "outcome": "done" })).await,
+        "applied"
+    );
     assert_eq!(api.state("a").await, "done");
 }
 
@@ -29,10 +37,21 @@ async fn the_same_end_counts_once_and_another_is_stale() {
     for outcome in ["done", "failed", "dead", "cancelled", "released"] {
         api.push("q", outcome).await;
         let job = api.lease("q", 1).await.remove(0);
-        assert_eq!(api.settle(&job, json!({ "outcome": outcome })).await, "applied");
-        assert_eq!(api.settle(&job, json!({ "outcome": outcome })).await, "applied", "{outcome} again");
+        assert_eq!(
+            api.settle(&job, json!({ "outcome": outcome })).await,
+            "applied"
+        );
+        assert_eq!(
+            api.settle(&job, json!({ "outcome": outcome })).await,
+            "applied",
+            "{outcome} again"
+        );
         let other = if outcome == "done" { "failed" } else { "done" };
-        assert_eq!(api.settle(&job, json!({ "outcome": other })).await, "stale", "{other} after {outcome}");
+        assert_eq!(
+            api.settle(&job, json!({ "outcome": other })).await,
+            "stale",
+            "{other} after {outcome}"
+        );
     }
 }
 
@@ -46,21 +65,39 @@ async fn a_failed_run_is_tried_again_as_the_queue_says_and_then_dead() {
     for (attempt, wait) in [(1, 10), (2, 20)] {
         let job = api.lease("q", 1).await.remove(0);
         assert_eq!(job["attempt"], attempt);
-        assert_eq!(api.settle(&job, json!({ "outcome": "failed", "error": error })).await, "applied");
+        assert_eq!(
+            api.settle(&job, json!({ "outcome": "failed", "error": error }))
+                .await,
+            "applied"
+        );
         assert_eq!(api.state("a").await, "retrying");
         api.clock.advance(Span::secs(wait - 1));
-        assert!(api.lease("q", 1).await.is_empty(), "too early for attempt {}", attempt + 1);
+        assert!(
+            api.lease("q", 1).await.is_empty(),
+            "too early for attempt {}",
+            attempt + 1
+        );
         api.clock.advance(Span::secs(1));
     }
     let job = api.lease("q", 1).await.remove(0);
-    api.settle(&job, json!({ "outcome": "failed", "error": error })).await;
+    api.settle(&job, json!({ "outcome": "failed", "error": error }))
+        .await;
     assert_eq!(api.state("a").await, "dead");
     let letter = api.get("/v1/dead").await.ok()["dead"][0].clone();
-    assert_eq!((&letter["reason"], &letter["error_type"]), (&json!("attempts_exhausted"), &json!("IOError")));
-    assert_eq!((&letter["http_status"], &letter["response_body"]), (&json!(503), &json!("busy")));
+    assert_eq!(
+        (&letter["reason"], &letter["error_type"]),
+        (&json!("attempts_exhausted"), &json!("IOError"))
+    );
+    assert_eq!(
+        (&letter["http_status"], &letter["response_body"]),
+        (&json!(503), &json!("busy"))
+    );
     assert_eq!(letter["retry_delays"], json!([10.0, 20.0]));
     assert_eq!(
-        (&letter["context"]["worker"], &letter["context"]["queue_depths"]["q"]),
+        (
+            &letter["context"]["worker"],
+            &letter["context"]["queue_depths"]["q"]
+        ),
         (&json!("w1"), &json!(1))
     );
     assert!(letter["context"]["version"].is_string() && letter["context"]["host"].is_string());
@@ -70,17 +107,34 @@ async fn a_failed_run_is_tried_again_as_the_queue_says_and_then_dead() {
 async fn a_jobs_own_policy_wins_and_retry_in_wins_over_both() {
     let api = given();
     let retry = json!({ "kind": "constant", "every": "1m", "max_attempts": 5 });
-    api.post("/v1/jobs", json!({ "queue": "q", "payload": 1, "id": "own", "retry": retry })).await.ok();
+    api.post(
+        "/v1/jobs",
+        json!({ "queue": "q", "payload": 1, "id": "own", "retry": retry }),
+    )
+    .await
+    .ok();
     let mut job = api.lease("q", 1).await.remove(0);
     let waits = async |job: &Value, end: Value| {
         api.settle(job, end).await;
-        let run_at = api.backstop.job(JobId::named("own")).await.unwrap().unwrap().run_at;
+        let run_at = api
+            .backstop
+            .job(JobId::named("own"))
+            .await
+            .unwrap()
+            .unwrap()
+            .run_at;
         run_at.since(api.backstop.now())
     };
-    assert_eq!(waits(&job, json!({ "outcome": "failed" })).await, Span::minutes(1));
+    assert_eq!(
+        waits(&job, json!({ "outcome": "failed" })).await,
+        Span::minutes(1)
+    );
     api.clock.advance(Span::minutes(1));
     job = api.lease("q", 1).await.remove(0);
-    assert_eq!(waits(&job, json!({ "outcome": "failed", "retry_in": "5s" })).await, Span::secs(5));
+    assert_eq!(
+        waits(&job, json!({ "outcome": "failed", "retry_in": "5s" })).await,
+        Span::secs(5)
+    );
     assert_eq!(api.get("/v1/jobs/own").await.ok()["max_attempts"], 5);
 }
 
@@ -114,10 +168,16 @@ async fn whoever_lost_a_lease_changes_nothing() {
     api.push("q", "a").await;
     let job = api.lease("q", 1).await.remove(0);
     api.post("/v1/jobs/a/cancel", Value::Null).await.ok();
-    assert_eq!(api.settle(&job, json!({ "outcome": "done" })).await, "stale");
+    assert_eq!(
+        api.settle(&job, json!({ "outcome": "done" })).await,
+        "stale"
+    );
     assert_eq!(api.state("a").await, "cancelled");
     let beat = json!({ "worker": "w1", "leases": [{ "id": job["id"], "lease": job["lease"] }] });
-    assert_eq!(api.post("/v1/beat", beat).await.ok()["lost"], json!([job["id"]]));
+    assert_eq!(
+        api.post("/v1/beat", beat).await.ok()["lost"],
+        json!([job["id"]])
+    );
 }
 
 #[tokio::test]
@@ -125,7 +185,12 @@ async fn what_was_never_handed_out_is_stale_and_lost() {
     let api = given();
     api.push("q", "a").await;
     let id = JobId::named("a").to_string();
-    for lease in [json!(7), json!("nope"), json!(""), json!("4000000000000000-1-3a98--q")] {
+    for lease in [
+        json!(7),
+        json!("nope"),
+        json!(""),
+        json!("4000000000000000-1-3a98--q"),
+    ] {
         let forged = json!({ "id": id, "lease": lease });
         for outcome in ["done", "failed", "dead", "cancelled", "released"] {
             assert_eq!(
@@ -134,7 +199,10 @@ async fn what_was_never_handed_out_is_stale_and_lost() {
                 "{lease} {outcome}"
             );
         }
-        let lost = api.post("/v1/beat", json!({ "worker": "w", "leases": [forged] })).await.ok();
+        let lost = api
+            .post("/v1/beat", json!({ "worker": "w", "leases": [forged] }))
+            .await
+            .ok();
         assert_eq!(lost["lost"], json!([id]));
     }
     assert_eq!(api.state("a").await, "ready");
@@ -144,16 +212,35 @@ async fn what_was_never_handed_out_is_stale_and_lost() {
 async fn a_beat_keeps_a_lease_for_as_long_as_it_was_asked_for() {
     let api = given();
     api.push("q", "a").await;
-    let answer =
-        api.post("/v1/lease", json!({ "queues": ["q"], "worker": "w1", "lease_ms": 60_000 })).await.ok();
+    let answer = api
+        .post(
+            "/v1/lease",
+            json!({ "queues": ["q"], "worker": "w1", "lease_ms": 60_000 }),
+        )
+        .await
+        .ok();
     let job = &answer["jobs"][0];
-    let until = async || api.backstop.job(JobId::named("a")).await.unwrap().unwrap().held_by.unwrap().until;
+    let until = async || {
+        api.backstop
+            .job(JobId::named("a"))
+            .await
+            .unwrap()
+            .unwrap()
+            .held_by
+            .unwrap()
+            .until
+    };
     assert_eq!(until().await.since(api.backstop.now()), Span::minutes(1));
     api.clock.advance(Span::secs(30));
     let beat = json!({ "worker": "w1", "leases": [{ "id": job["id"], "lease": job["lease"] }] });
     assert_eq!(api.post("/v1/beat", beat).await.ok(), json!({ "lost": [] }));
     assert_eq!(until().await.since(api.backstop.now()), Span::minutes(1));
-    let workers = api.backstop.store().workers(Span::minutes(1), api.backstop.now()).await.unwrap();
+    let workers = api
+        .backstop
+        .store()
+        .workers(Span::minutes(1), api.backstop.now())
+        .await
+        .unwrap();
     assert_eq!((workers[0].name.as_str(), workers[0].running), ("w1", 1));
 }
 
@@ -165,24 +252,37 @@ async fn a_running_job_tells_its_worker_and_since_when() {
         let jobs = api.get("/v1/jobs?queue=q").await.ok();
         let (listed, job) = (jobs["jobs"][0].clone(), api.get("/v1/jobs/a").await.ok());
         for field in ["worker", "started_at"] {
-            assert!(job.get(field).is_some() && job[field] == listed[field], "{field}: {job} {listed}");
+            assert!(
+                job.get(field).is_some() && job[field] == listed[field],
+                "{field}: {job} {listed}"
+            );
         }
         (job["worker"].clone(), job["started_at"].clone())
     };
     assert_eq!(seen().await, (Value::Null, Value::Null), "it waits");
     api.clock.advance(Span::secs(5));
     let began = json!(api.backstop.now().to_string());
-    let job = api.post("/v1/lease", json!({ "queues": ["q"], "worker": "w1" })).await.ok()["jobs"][0].clone();
+    let job = api
+        .post("/v1/lease", json!({ "queues": ["q"], "worker": "w1" }))
+        .await
+        .ok()["jobs"][0]
+        .clone();
     api.clock.advance(Span::secs(5));
     let beat = json!({ "worker": "w1", "leases": [{ "id": job["id"], "lease": job["lease"] }] });
     assert_eq!(api.post("/v1/beat", beat).await.ok(), json!({ "lost": [] }));
     assert_eq!(seen().await, (json!("w1"), began.clone()));
     let why = api.get("/v1/jobs/a/why").await.ok();
     assert!(
-        why.to_string().contains(&format!("it is running on w1 since {}", began.as_str().unwrap())),
+        why.to_string().contains(&format!(
+            "it is running on w1 since {}",
+            began.as_str().unwrap()
+        )),
         "{why}"
     );
-    assert_eq!(api.settle(&job, json!({ "outcome": "done" })).await, "applied");
+    assert_eq!(
+        api.settle(&job, json!({ "outcome": "done" })).await,
+        "applied"
+    );
     assert_eq!(seen().await, (Value::Null, Value::Null), "it is done");
 }
 
@@ -191,14 +291,34 @@ async fn numbers_that_cannot_be_are_brought_to_the_nearest_that_can() {
     let api = given();
     api.push("q", "a").await;
     let ask = json!({ "queues": ["q"], "lease_ms": -5, "wait_ms": -1 });
-    assert_eq!(api.post("/v1/lease", ask).await.ok()["jobs"].as_array().unwrap().len(), 1);
-    let until = api.backstop.job(JobId::named("a")).await.unwrap().unwrap().held_by.unwrap().until;
+    assert_eq!(
+        api.post("/v1/lease", ask).await.ok()["jobs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    let until = api
+        .backstop
+        .job(JobId::named("a"))
+        .await
+        .unwrap()
+        .unwrap()
+        .held_by
+        .unwrap()
+        .until;
     assert_eq!(until.since(api.backstop.now()), Span::millis(500));
     for n in 0..3 {
         api.push("q", &n.to_string()).await;
     }
     let ask = json!({ "queues": ["q"], "max": 1e9, "lease_ms": 1e18 });
-    assert_eq!(api.post("/v1/lease", ask).await.ok()["jobs"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        api.post("/v1/lease", ask).await.ok()["jobs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
 }
 
 #[tokio::test]
@@ -208,7 +328,9 @@ async fn whoever_has_no_room_gets_no_job_and_does_not_wait() {
     for max in [json!(0), json!(-1), json!(0.5)] {
         let ask = json!({ "queues": ["q"], "max": max, "worker": "w1", "wait_ms": 30_000 });
         let answer = api.post("/v1/lease", ask);
-        let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.expect("at once");
+        let answer = tokio::time::timeout(Duration::from_secs(10), answer)
+            .await
+            .expect("at once");
         assert_eq!(answer.ok(), json!({ "jobs": [] }), "{max}");
     }
     assert_eq!(api.state("a").await, "ready");
@@ -217,8 +339,12 @@ async fn whoever_has_no_room_gets_no_job_and_does_not_wait() {
 #[tokio::test]
 async fn a_thousand_jobs_go_out_and_end_in_one_call_each() {
     let api = given();
-    let jobs: Vec<Value> = (0..1_200).map(|n| json!({ "queue": "q", "payload": n })).collect();
-    api.post("/v1/jobs/batch", json!({ "jobs": jobs })).await.ok();
+    let jobs: Vec<Value> = (0..1_200)
+        .map(|n| json!({ "queue": "q", "payload": n }))
+        .collect();
+    api.post("/v1/jobs/batch", json!({ "jobs": jobs }))
+        .await
+        .ok();
     let leased = api.lease("q", 5_000).await;
     assert_eq!(leased.len(), 1_000);
     let ends: Vec<Value> = leased
@@ -229,7 +355,10 @@ async fn a_thousand_jobs_go_out_and_end_in_one_call_each() {
     let results = results["results"].as_array().unwrap();
     assert!(results.len() == 1_000 && results.iter().all(|one| one["result"] == "applied"));
     assert!(
-        results.iter().zip(&leased).all(|(one, job)| one["id"] == job["id"]),
+        results
+            .iter()
+            .zip(&leased)
+            .all(|(one, job)| one["id"] == job["id"]),
         "in the order they were told"
     );
 }
@@ -241,9 +370,21 @@ async fn several_queues_are_served_and_what_one_lacks_the_other_gives() {
         api.push("full", &format!("f{n}")).await;
     }
     api.push("few", "one").await;
-    let answer = api.post("/v1/lease", json!({ "queues": ["full", "few", "empty"], "max": 9 })).await.ok();
-    let of =
-        |queue: &str| answer["jobs"].as_array().unwrap().iter().filter(|job| job["queue"] == queue).count();
+    let answer = api
+        .post(
+            "/v1/lease",
+            json!({ "queues": ["full", "few", "empty"], "max": 9 }),
+        )
+        .await
+        .ok();
+    let of = |queue: &str| {
+        answer["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|job| job["queue"] == queue)
+            .count()
+    };
     assert_eq!((of("full"), of("few")), (8, 1));
 }
 
@@ -259,11 +400,19 @@ async fn one_answer_mixes_outcomes_in_order() {
     forged["lease"] = json!("nope");
     let settle = json!({ "settle": [end(0, "done"), forged, end(2, "dead")] });
     let answer = api.post("/v1/settle", settle).await.ok();
-    let results: Vec<&Value> =
-        answer["results"].as_array().unwrap().iter().map(|one| &one["result"]).collect();
+    let results: Vec<&Value> = answer["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["result"])
+        .collect();
     assert_eq!(results, ["applied", "stale", "applied"]);
     assert_eq!(
-        (api.state("a").await, api.state("b").await, api.state("c").await),
+        (
+            api.state("a").await,
+            api.state("b").await,
+            api.state("c").await
+        ),
         ("done".into(), "running".into(), "dead".into())
     );
 }
@@ -273,13 +422,20 @@ async fn a_lease_that_waits_wakes_when_a_job_is_pushed() {
     let api = given();
     let (asking, began) = (api.clone(), tokio::time::Instant::now());
     let waiting = tokio::spawn(async move {
-        asking.post("/v1/lease", json!({ "queues": ["q"], "wait_ms": 20_000 })).await.ok()
+        asking
+            .post("/v1/lease", json!({ "queues": ["q"], "wait_ms": 20_000 }))
+            .await
+            .ok()
     });
     tokio::time::sleep(Duration::from_secs(7)).await;
     api.push("q", "a").await;
     let answer = waiting.await.unwrap();
     assert_eq!(answer["jobs"].as_array().unwrap().len(), 1);
-    assert!(began.elapsed() < Duration::from_millis(7_100), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_millis(7_100),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,7 +443,10 @@ async fn a_lease_waits_no_longer_than_it_was_told_and_never_longer_than_half_a_m
     let api = given();
     for (wait_ms, secs) in [(0, 0), (3_000, 3), (1_000_000_000, 30)] {
         let began = tokio::time::Instant::now();
-        let answer = api.post("/v1/lease", json!({ "queues": ["q"], "wait_ms": wait_ms })).await.ok();
+        let answer = api
+            .post("/v1/lease", json!({ "queues": ["q"], "wait_ms": wait_ms }))
+            .await
+            .ok();
         assert_eq!(answer, json!({ "jobs": [] }));
         assert_eq!(began.elapsed().as_secs(), secs);
     }
@@ -296,14 +455,26 @@ async fn a_lease_waits_no_longer_than_it_was_told_and_never_longer_than_half_a_m
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_waits_gets_what_becomes_due() {
     let api = given();
-    api.post("/v1/jobs", json!({ "queue": "q", "payload": 1, "delay": "5s" })).await.ok();
+    api.post(
+        "/v1/jobs",
+        json!({ "queue": "q", "payload": 1, "delay": "5s" }),
+    )
+    .await
+    .ok();
     let asking = api.clone();
     let waiting = tokio::spawn(async move {
-        asking.post("/v1/lease", json!({ "queues": ["q"], "wait_ms": 20_000 })).await.ok()
+        asking
+            .post("/v1/lease", json!({ "queues": ["q"], "wait_ms": 20_000 }))
+            .await
+            .ok()
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
     api.clock.advance(Span::secs(5));
-    assert_eq!(waiting.await.unwrap()["jobs"].as_array().unwrap().len(), 1, "nobody else made it ready");
+    assert_eq!(
+        waiting.await.unwrap()["jobs"].as_array().unwrap().len(),
+        1,
+        "nobody else made it ready"
+    );
 }
 
 #[tokio::test]
@@ -311,7 +482,12 @@ async fn an_idle_worker_is_seen() {
     let api = given();
     api.push("q", "a").await;
     assert_eq!(api.get("/v1/jobs/a/why").await.ok()["gate"], "no_worker");
-    api.post("/v1/lease", json!({ "queues": ["q"], "worker": "w9", "max": 1 })).await.ok();
+    api.post(
+        "/v1/lease",
+        json!({ "queues": ["q"], "worker": "w9", "max": 1 }),
+    )
+    .await
+    .ok();
     api.push("q", "b").await;
     assert_eq!(api.get("/v1/jobs/b/why").await.ok()["gate"], "waiting");
 }
@@ -319,10 +495,26 @@ async fn an_idle_worker_is_seen() {
 #[tokio::test]
 async fn a_beat_leaves_which_queues_a_worker_serves() {
     let api = given();
-    api.post("/v1/lease", json!({ "queues": ["q", "other"], "worker": "w9" })).await.ok();
-    api.post("/v1/beat", json!({ "worker": "w9", "leases": [] })).await.ok();
-    let workers = api.backstop.store().workers(Span::hours(1), api.backstop.now()).await.unwrap();
-    let mut queues: Vec<&str> = workers[0].queues.iter().map(backstop::QueueName::as_str).collect();
+    api.post(
+        "/v1/lease",
+        json!({ "queues": ["q", "other"], "worker": "w9" }),
+    )
+    .await
+    .ok();
+    api.post("/v1/beat", json!({ "worker": "w9", "leases": [] }))
+        .await
+        .ok();
+    let workers = api
+        .backstop
+        .store()
+        .workers(Span::hours(1), api.backstop.now())
+        .await
+        .unwrap();
+    let mut queues: Vec<&str> = workers[0]
+        .queues
+        .iter()
+        .map(backstop::QueueName::as_str)
+        .collect();
     queues.sort_unstable();
     assert_eq!(queues, ["other", "q"]);
 }
@@ -332,12 +524,23 @@ async fn a_worker_that_waits_for_long_is_seen_all_the_while() {
     let api = given();
     let asking = api.clone();
     let waiting = tokio::spawn(async move {
-        asking.post("/v1/lease", json!({ "queues": ["q"], "worker": "w9", "wait_ms": 20_000 })).await.ok()
+        asking
+            .post(
+                "/v1/lease",
+                json!({ "queues": ["q"], "worker": "w9", "wait_ms": 20_000 }),
+            )
+            .await
+            .ok()
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
     api.clock.advance(Span::minutes(1));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let workers = api.backstop.store().workers(Span::secs(30), api.backstop.now()).await.unwrap();
+    let workers = api
+        .backstop
+        .store()
+        .workers(Span::secs(30), api.backstop.now())
+        .await
+        .unwrap();
     assert_eq!(workers.len(), 1);
     assert_eq!(waiting.await.unwrap(), json!({ "jobs": [] }));
 }
@@ -364,14 +567,31 @@ async fn a_breaker_that_opens_keeps_jobs_back_and_lets_probes_through() {
     for job in api.lease("q", 2).await {
         api.settle(&job, json!({ "outcome": "failed" })).await;
     }
-    assert!(api.lease("q", 4).await.is_empty(), "the service is left alone");
-    assert_eq!(api.get("/v1/breakers").await.ok()["breakers"][0]["state"], "open");
+    assert!(
+        api.lease("q", 4).await.is_empty(),
+        "the service is left alone"
+    );
+    assert_eq!(
+        api.get("/v1/breakers").await.ok()["breakers"][0]["state"],
+        "open"
+    );
     api.clock.advance(Span::secs(30));
     let probes = api.lease("q", 4).await;
     assert_eq!(probes.len(), 1, "one probe");
-    assert_eq!(api.settle(&probes[0], json!({ "outcome": "done" })).await, "applied");
-    assert_eq!(api.lease("q", 4).await.len(), 1, "it is closed again, for the one that is ready");
-    assert_eq!(api.lease("q", 4).await.len(), 2, "and for those that failed, which are due");
+    assert_eq!(
+        api.settle(&probes[0], json!({ "outcome": "done" })).await,
+        "applied"
+    );
+    assert_eq!(
+        api.lease("q", 4).await.len(),
+        1,
+        "it is closed again, for the one that is ready"
+    );
+    assert_eq!(
+        api.lease("q", 4).await.len(),
+        2,
+        "and for those that failed, which are due"
+    );
 }
 
 #[tokio::test]
@@ -396,13 +616,21 @@ async fn an_end_that_is_told_again_is_not_counted_again() {
     again(&leased[1], json!({ "outcome": "dead" })).await;
     api.push("q", "d").await;
     let other = api.lease("q", 1).await.remove(0);
-    assert_eq!(other["id"], JobId::named("d").to_string(), "one death shuts no gate");
+    assert_eq!(
+        other["id"],
+        JobId::named("d").to_string(),
+        "one death shuts no gate"
+    );
     again(&leased[2], json!({ "outcome": "failed" })).await;
     assert_eq!(breaker().await, "open");
     api.clock.advance(Span::secs(30));
     let probes = api.lease("q", 2).await;
     again(&probes[0], json!({ "outcome": "done" })).await;
-    assert_eq!(breaker().await, "half_open", "one success, told three times");
+    assert_eq!(
+        breaker().await,
+        "half_open",
+        "one success, told three times"
+    );
 }
 
 #[tokio::test]
@@ -436,9 +664,16 @@ async fn a_rate_limit_is_kept_and_the_rest_stays_in_line() {
 #[tokio::test]
 async fn a_death_that_finds_no_room_leaves_the_job_alive() {
     let api = given();
-    let bounds = backstop::core::Bounds { dead_max: 1, ..Default::default() };
+    let bounds = backstop::core::Bounds {
+        dead_max: 1,
+        ..Default::default()
+    };
     let queue = backstop::QueueName::new("q").unwrap();
-    api.backstop.store().set_bounds(queue, bounds, api.backstop.now()).await.unwrap();
+    api.backstop
+        .store()
+        .set_bounds(queue, bounds, api.backstop.now())
+        .await
+        .unwrap();
     api.bury("q", "first", "x").await;
     api.push("q", "second").await;
     let job = api.lease("q", 1).await.remove(0);
@@ -455,12 +690,27 @@ async fn vanish(api: &Api, name: &str) {
     let worker = backstop::core::WorkerName::new("keeper");
     let until = api.backstop.now().after(Span::secs(15));
     let seized = store
-        .seize(Seize { number, worker, until, max: 10, spared: Vec::new() }, api.backstop.now())
+        .seize(
+            Seize {
+                number,
+                worker,
+                until,
+                max: 10,
+                spared: Vec::new(),
+            },
+            api.backstop.now(),
+        )
         .await
         .unwrap()
         .runs;
-    assert!(seized.iter().any(|one| one.run.lease.job == JobId::named(name)), "{name} was taken over");
-    let settlements = backstop::core::blame::judge_vanished(&seized, &BTreeSet::new(), api.backstop.now());
+    assert!(
+        seized
+            .iter()
+            .any(|one| one.run.lease.job == JobId::named(name)),
+        "{name} was taken over"
+    );
+    let settlements =
+        backstop::core::blame::judge_vanished(&seized, &BTreeSet::new(), api.backstop.now());
     store.settle(settlements, api.backstop.now()).await.unwrap();
 }
 
@@ -472,23 +722,50 @@ async fn of_suspects_one_is_handed_out_at_a_time_and_a_late_end_is_stale() {
     }
     let before = api.lease("q", 3).await;
     vanish(&api, "a").await;
-    assert_eq!(api.settle(&before[0], json!({ "outcome": "done" })).await, "stale", "its lease is over");
+    assert_eq!(
+        api.settle(&before[0], json!({ "outcome": "done" })).await,
+        "stale",
+        "its lease is over"
+    );
     let leased = api.lease("q", 3).await;
     assert_eq!(leased.len(), 1, "the other suspects wait");
-    assert_eq!(api.settle(&leased[0], json!({ "outcome": "done" })).await, "applied");
+    assert_eq!(
+        api.settle(&leased[0], json!({ "outcome": "done" })).await,
+        "applied"
+    );
     let third = api.lease("q", 3).await;
     assert_eq!(third.len(), 1, "for no longer than until somebody asks");
-    assert!(api.lease("q", 3).await.is_empty(), "the same worker, with another request");
+    assert!(
+        api.lease("q", 3).await.is_empty(),
+        "the same worker, with another request"
+    );
     api.clock.advance(Span::secs(1));
     let another = json!({ "queues": ["q"], "max": 3, "worker": "w2" });
-    let other = api.post("/v1/lease", another).await.ok()["jobs"].as_array().unwrap().clone();
+    let other = api.post("/v1/lease", another).await.ok()["jobs"]
+        .as_array()
+        .unwrap()
+        .clone();
     assert_eq!(other.len(), 1, "another worker has one of its own");
     let overlaps = api.backstop.overlaps(10).await.unwrap();
-    assert_eq!(overlaps.len(), 1, "the late end was of a run beside another: {overlaps:?}");
-    assert_eq!(api.settle(&other[0], json!({ "outcome": "released" })).await, "applied");
-    let errors =
-        api.get(&format!("/v1/jobs/{}", other[0]["id"].as_str().unwrap())).await.ok()["errors"].clone();
-    assert!(errors[0]["retry_in"].is_string(), "the run that made up for the loss is written down: {errors}");
+    assert_eq!(
+        overlaps.len(),
+        1,
+        "the late end was of a run beside another: {overlaps:?}"
+    );
+    assert_eq!(
+        api.settle(&other[0], json!({ "outcome": "released" }))
+            .await,
+        "applied"
+    );
+    let errors = api
+        .get(&format!("/v1/jobs/{}", other[0]["id"].as_str().unwrap()))
+        .await
+        .ok()["errors"]
+        .clone();
+    assert!(
+        errors[0]["retry_in"].is_string(),
+        "the run that made up for the loss is written down: {errors}"
+    );
 }
 
 #[tokio::test]
@@ -498,13 +775,21 @@ async fn what_is_wrong_with_a_request_for_work_is_named() {
         ("/v1/lease", r#"{"queues":[]}"#, "1 to 256 queues"),
         ("/v1/lease", r#"{"queues":["a b"]}"#, "not a queue name"),
         ("/v1/lease", r#"{"queue":"q"}"#, "unknown field `queue`"),
-        ("/v1/lease", r#"{"queues":["q"],"max":"many"}"#, "expected a number, found string"),
+        (
+            "/v1/lease",
+            r#"{"queues":["q"],"max":"many"}"#,
+            "expected a number, found string",
+        ),
         (
             "/v1/settle",
             r#"{"settle":[{"id":"a","lease":"x","outcome":"finished"}]}"#,
             "unknown variant `finished`",
         ),
-        ("/v1/settle", r#"{"settle":[{"id":"a","lease":"x"}]}"#, "missing field `outcome`"),
+        (
+            "/v1/settle",
+            r#"{"settle":[{"id":"a","lease":"x"}]}"#,
+            "missing field `outcome`",
+        ),
         (
             "/v1/settle",
             r#"{"settle":[{"id":"a","lease":"x","outcome":"done","colour":1}]}"#,
@@ -520,20 +805,48 @@ async fn what_is_wrong_with_a_request_for_work_is_named() {
             r#"{"settle":[{"id":"a","lease":"x","outcome":"failed","retry_in":"soon"}]}"#,
             "not a duration",
         ),
-        ("/v1/beat", r#"{"worker":"w","leases":[{"id":"a"}]}"#, "missing field `lease`"),
-        ("/v1/jobs/batch", "[]", "expected jobs: an object with a list `jobs`"),
-        ("/v1/lease", "[]", "expected a request for jobs: an object with a list `queues`"),
-        ("/v1/settle", "[]", "expected ends of runs: an object with a list `settle`"),
-        ("/v1/settle", r#"{"settle":["a"]}"#, "expected the end of a run: an object with"),
+        (
+            "/v1/beat",
+            r#"{"worker":"w","leases":[{"id":"a"}]}"#,
+            "missing field `lease`",
+        ),
+        (
+            "/v1/jobs/batch",
+            "[]",
+            "expected jobs: an object with a list `jobs`",
+        ),
+        (
+            "/v1/lease",
+            "[]",
+            "expected a request for jobs: an object with a list `queues`",
+        ),
+        (
+            "/v1/settle",
+            "[]",
+            "expected ends of runs: an object with a list `settle`",
+        ),
+        (
+            "/v1/settle",
+            r#"{"settle":["a"]}"#,
+            "expected the end of a run: an object with",
+        ),
         ("/v1/beat", "7", "expected a sign of life: an object with"),
-        ("/v1/beat", r#"{"leases":[7]}"#, "expected a lease: an object with `id` and `lease`"),
+        (
+            "/v1/beat",
+            r#"{"leases":[7]}"#,
+            "expected a lease: an object with `id` and `lease`",
+        ),
     ];
     for (path, body, part) in checks {
         let told = api.ask(Method::POST, path, body).await.problem(400);
         assert!(told.contains(part), "{body}: {told}");
     }
     let queues: Vec<String> = (0..257).map(|n| format!("q{n}")).collect();
-    api.post("/v1/lease", json!({ "queues": queues })).await.problem(400);
+    api.post("/v1/lease", json!({ "queues": queues }))
+        .await
+        .problem(400);
     let ends = vec![json!({ "id": "a", "lease": "x", "outcome": "done" }); 5_001];
-    api.post("/v1/settle", json!({ "settle": ends })).await.problem(413);
+    api.post("/v1/settle", json!({ "settle": ends }))
+        .await
+        .problem(413);
 }

@@ -25,7 +25,12 @@ fn enter(page: &Page, site: &Site, path: &str) {
 /// Follows what leads to another page, which must keep the rules.
 pub(crate) fn follow(page: &Page, role: &str, name: &str) {
     page.after(|| page.click(role, name));
-    assert!(page.status() < 400, "{role} {name:?} of {} led to {}", page.address(), page.status());
+    assert!(
+        page.status() < 400,
+        "{role} {name:?} of {} led to {}",
+        page.address(),
+        page.status()
+    );
     rules::check(page);
 }
 
@@ -37,16 +42,34 @@ pub(crate) fn confirm(page: &Page, question: &str, answer: &str) {
 
 impl Site {
     pub(crate) fn queue(&self, name: &str) -> QueueStatus {
-        let queues = self.wait(self.backstop.store().queues(self.backstop.now())).unwrap();
-        queues.into_iter().find(|queue| queue.name.as_str() == name).unwrap()
+        let queues = self
+            .wait(self.backstop.store().queues(self.backstop.now()))
+            .unwrap();
+        queues
+            .into_iter()
+            .find(|queue| queue.name.as_str() == name)
+            .unwrap()
     }
 
     /// A job of a queue in a state.
     pub(crate) fn a_job(&self, queue: &str, state: State) -> JobId {
-        let filter = Filter { queue: Some(queue.parse().unwrap()), state: Some(state), ..Filter::default() };
-        let query = PageQuery { filter, limit: 1, ..PageQuery::default() };
-        let page = self.wait(self.backstop.store().jobs(query, self.backstop.now())).unwrap();
-        page.jobs.first().unwrap_or_else(|| panic!("no {state} job in {queue}")).id
+        let filter = Filter {
+            queue: Some(queue.parse().unwrap()),
+            state: Some(state),
+            ..Filter::default()
+        };
+        let query = PageQuery {
+            filter,
+            limit: 1,
+            ..PageQuery::default()
+        };
+        let page = self
+            .wait(self.backstop.store().jobs(query, self.backstop.now()))
+            .unwrap();
+        page.jobs
+            .first()
+            .unwrap_or_else(|| panic!("no {state} job in {queue}"))
+            .id
     }
 
     pub(crate) fn state(&self, id: JobId) -> State {
@@ -60,32 +83,53 @@ impl Site {
     /// How the only key of a stream stands.
     fn standing(&self, stream: &str) -> Standing {
         let stream = self.backstop.stream(stream).unwrap();
-        let stored = self.wait(stream.key(&StreamKey::new("plain").unwrap())).unwrap().unwrap();
+        let stored = self
+            .wait(stream.key(&StreamKey::new("plain").unwrap()))
+            .unwrap()
+            .unwrap();
         Standing::from_bytes(&stored.standing).unwrap()
     }
 
     /// The only redrive there is.
     fn redrive(&self) -> RedriveReport {
-        self.wait(self.backstop.dead().redrives()).unwrap().remove(0)
+        self.wait(self.backstop.dead().redrives())
+            .unwrap()
+            .remove(0)
     }
 
     /// A bulk action as it is written down.
     fn run(&self, id: &str) -> Value {
-        let cell = self.wait(self.backstop.store().cells(vec![format!("bulk/{id}")])).unwrap();
+        let cell = self
+            .wait(self.backstop.store().cells(vec![format!("bulk/{id}")]))
+            .unwrap();
         serde_json::from_slice(&cell[0].as_ref().unwrap().value).unwrap()
     }
 
     /// Sets one back to how the server that had it would have left it; a server that goes on with it meanwhile has it then.
     fn set_run_back(&self, id: &str, is_left: bool) {
         let (store, name) = (self.backstop.store(), format!("bulk/{id}"));
-        let cell = self.wait(store.cells(vec![name.clone()])).unwrap().pop().flatten().unwrap();
+        let cell = self
+            .wait(store.cells(vec![name.clone()]))
+            .unwrap()
+            .pop()
+            .flatten()
+            .unwrap();
         let mut run: Value = serde_json::from_slice(&cell.value).unwrap();
         run["ended_at"] = Value::Null;
         run["is_left"] = is_left.into();
         run["is_stop_asked"] = false.into();
         run["seen_at"] = json!(self.backstop.now());
-        let (version, value) = (cell.version.wrapping_add(1), Some(run.to_string().into_bytes()));
-        self.wait(store.swap(vec![Swap { name, seen: Some(cell.version), version, value }])).unwrap();
+        let (version, value) = (
+            cell.version.wrapping_add(1),
+            Some(run.to_string().into_bytes()),
+        );
+        self.wait(store.swap(vec![Swap {
+            name,
+            seen: Some(cell.version),
+            version,
+            value,
+        }]))
+        .unwrap();
     }
 }
 
@@ -98,7 +142,9 @@ pub(crate) fn choose_all(page: &Page) {
 }
 
 fn has_button(page: &Page, name: &str) -> bool {
-    page.tree().iter().any(|node| node.role == "button" && node.name == name)
+    page.tree()
+        .iter()
+        .any(|node| node.role == "button" && node.name == name)
 }
 
 #[test]
@@ -117,7 +163,10 @@ fn a_queue_is_paused_and_resumed() {
         confirm(&page, "Pause all queues…", "Yes, pause all queues");
         assert_eq!(site.queue("failing").gate, Gate::Paused);
         confirm(&page, "Resume all…", "Yes, resume them");
-        assert_eq!((site.queue("failing").gate, site.queue("mail").gate), (Gate::Open, Gate::Paused));
+        assert_eq!(
+            (site.queue("failing").gate, site.queue("mail").gate),
+            (Gate::Open, Gate::Paused)
+        );
     }
 }
 
@@ -125,8 +174,10 @@ fn a_queue_is_paused_and_resumed() {
 fn a_job_is_retried_and_another_is_cancelled() {
     for page in visitors() {
         let site = Site::busy();
-        let (failed, waiting) =
-            (site.a_job("failing", State::Retrying), site.a_job("mail", State::Scheduled));
+        let (failed, waiting) = (
+            site.a_job("failing", State::Retrying),
+            site.a_job("mail", State::Scheduled),
+        );
         enter(&page, &site, &format!("/jobs/{failed}"));
         confirm(&page, "Retry…", "Yes, retry it");
         assert_eq!(site.state(failed), State::Ready);
@@ -142,9 +193,14 @@ fn a_group_of_dead_letters_is_requeued_after_a_question() {
         let site = Site::busy();
         enter(&page, &site, "/dead?queue=dying");
         follow(&page, "link", "Requeue…");
-        assert!(site.queue("dying").counts.of(State::Dead) > 0, "a question changes nothing");
+        assert!(
+            site.queue("dying").counts.of(State::Dead) > 0,
+            "a question changes nothing"
+        );
         follow(&page, "button", "Yes, requeue");
-        page.wait_until("all are requeued", |_| site.queue("dying").counts.of(State::Dead) == 0);
+        page.wait_until("all are requeued", |_| {
+            site.queue("dying").counts.of(State::Dead) == 0
+        });
     }
 }
 
@@ -172,7 +228,9 @@ fn a_redrive_sends_a_few_first() {
         page.fill("spinbutton", "Letters that go first", "1");
         page.fill("spinbutton", "Of these may die again", "0");
         follow(&page, "button", "Start");
-        page.wait_until("the first letter is out", |_| site.queue("dying").counts.of(State::Dead) < before);
+        page.wait_until("the first letter is out", |_| {
+            site.queue("dying").counts.of(State::Dead) < before
+        });
     }
 }
 
@@ -185,7 +243,12 @@ fn a_schedule_is_run_now_paused_and_resumed() {
         confirm(&page, "Run now…", "Run now");
         assert_eq!(site.queue("digests").totals.enqueued, before + 1);
         confirm(&page, "Pause…", "Pause");
-        let paused = || site.wait(site.backstop.schedules().known()).unwrap()[0].1.paused.is_some();
+        let paused = || {
+            site.wait(site.backstop.schedules().known()).unwrap()[0]
+                .1
+                .paused
+                .is_some()
+        };
         assert!(paused());
         follow(&page, "button", "Resume");
         assert!(!paused());
@@ -196,9 +259,17 @@ fn a_schedule_is_run_now_paused_and_resumed() {
 fn a_schedule_is_paused_from_the_list_only_after_a_question() {
     for page in visitors() {
         let site = Site::busy();
-        let paused = || site.wait(site.backstop.schedules().known()).unwrap()[0].1.paused.is_some();
+        let paused = || {
+            site.wait(site.backstop.schedules().known()).unwrap()[0]
+                .1
+                .paused
+                .is_some()
+        };
         enter(&page, &site, "/schedules");
-        assert!(!has_button(&page, "Pause digest"), "one click pauses nothing");
+        assert!(
+            !has_button(&page, "Pause digest"),
+            "one click pauses nothing"
+        );
         confirm(&page, "Pause digest…", "Yes, pause digest");
         assert!(paused());
         follow(&page, "button", "Resume digest");
@@ -217,8 +288,12 @@ fn a_key_of_a_stream_is_disabled_and_enabled() {
         assert!(site.standing("uptime").disabled);
         follow(&page, "button", "Enable");
         let stream = site.backstop.stream("uptime").unwrap();
-        let stored = site.wait(stream.key(&StreamKey::new("plain").unwrap())).unwrap();
-        assert!(stored.is_none_or(|stored| !Standing::from_bytes(&stored.standing).unwrap().disabled));
+        let stored = site
+            .wait(stream.key(&StreamKey::new("plain").unwrap()))
+            .unwrap();
+        assert!(
+            stored.is_none_or(|stored| !Standing::from_bytes(&stored.standing).unwrap().disabled)
+        );
     }
 }
 
@@ -264,7 +339,11 @@ fn a_breaker_is_reset() {
     for page in visitors() {
         let site = Site::busy();
         let shut = || {
-            site.wait(site.backstop.breakers().list()).unwrap().iter().filter(|guard| guard.is_shut()).count()
+            site.wait(site.backstop.breakers().list())
+                .unwrap()
+                .iter()
+                .filter(|guard| guard.is_shut())
+                .count()
         };
         assert_eq!(shut(), 1);
         enter(&page, &site, "/breakers");
@@ -284,15 +363,26 @@ fn a_worker_is_quieted_resumed_and_stopped() {
         let name = format!("{BUSY} plain");
         let asked = || {
             let workers = site.wait(site.backstop.workers(LISTED)).unwrap();
-            let worker = workers.into_iter().find(|worker| worker.status.name.as_str() == name).unwrap();
+            let worker = workers
+                .into_iter()
+                .find(|worker| worker.status.name.as_str() == name)
+                .unwrap();
             worker.asked.map(|order| order.asked)
         };
         enter(&page, &site, "/workers");
-        confirm(&page, &format!("Quiet {name}…"), &format!("Yes, quiet {name}"));
+        confirm(
+            &page,
+            &format!("Quiet {name}…"),
+            &format!("Yes, quiet {name}"),
+        );
         assert_eq!(asked(), Some(Asked::Quiet));
         follow(&page, "button", &format!("Resume {name}"));
         assert_eq!(asked(), None);
-        confirm(&page, &format!("Stop {name}…"), &format!("Yes, stop {name}"));
+        confirm(
+            &page,
+            &format!("Stop {name}…"),
+            &format!("Yes, stop {name}"),
+        );
         assert_eq!(asked(), Some(Asked::Stop));
     }
 }
@@ -301,7 +391,10 @@ fn a_worker_is_quieted_resumed_and_stopped() {
 fn a_job_and_a_dead_letter_are_deleted() {
     for page in visitors() {
         let site = Site::busy();
-        for (section, queue, state) in [("jobs", "mail", State::Scheduled), ("dead", "dying", State::Dead)] {
+        for (section, queue, state) in [
+            ("jobs", "mail", State::Scheduled),
+            ("dead", "dying", State::Dead),
+        ] {
             let id = site.a_job(queue, state);
             enter(&page, &site, &format!("/{section}/{id}"));
             confirm(&page, "Delete…", "Yes, delete it");
@@ -314,7 +407,11 @@ fn a_job_and_a_dead_letter_are_deleted() {
 fn a_payload_is_shown_whole_after_a_question_and_the_audit_says_so() {
     for page in visitors() {
         let site = Site::busy();
-        enter(&page, &site, &format!("/jobs/{}", site.a_job("mail", State::Scheduled)));
+        enter(
+            &page,
+            &site,
+            &format!("/jobs/{}", site.a_job("mail", State::Scheduled)),
+        );
         assert!(!page.text().contains(SECRET), "{}", page.text());
         confirm(&page, "Show payload…", "Show it whole");
         assert!(page.text().contains(SECRET), "{}", page.text());
@@ -327,8 +424,10 @@ fn a_payload_is_shown_whole_after_a_question_and_the_audit_says_so() {
 fn a_sweep_is_tried_and_its_rows_are_compared() {
     for page in visitors() {
         let site = Site::busy();
-        for (link, said) in [("Dry run", "Would get a job"), ("Compare rows and jobs", "They do not match.")]
-        {
+        for (link, said) in [
+            ("Dry run", "Would get a job"),
+            ("Compare rows and jobs", "They do not match."),
+        ] {
             enter(&page, &site, "/sweeps/orders");
             follow(&page, "link", link);
             let address = page.address();
@@ -339,8 +438,13 @@ fn a_sweep_is_tried_and_its_rows_are_compared() {
             });
             rules::check(&page);
         }
-        let queues = site.wait(site.backstop.store().queues(site.backstop.now())).unwrap();
-        assert!(queues.iter().all(|queue| queue.name.as_str() != "orders"), "looking changes nothing");
+        let queues = site
+            .wait(site.backstop.store().queues(site.backstop.now()))
+            .unwrap();
+        assert!(
+            queues.iter().all(|queue| queue.name.as_str() != "orders"),
+            "looking changes nothing"
+        );
     }
 }
 
@@ -420,9 +524,15 @@ fn all_jobs_that_match_are_deleted_after_a_question() {
         enter(&page, &site, "/jobs?queue=done&state=done");
         choose_all(&page);
         follow(&page, "button", "Delete…");
-        assert_eq!(site.queue("done").counts.of(State::Done), 2, "a question changes nothing");
+        assert_eq!(
+            site.queue("done").counts.of(State::Done),
+            2,
+            "a question changes nothing"
+        );
         page.fill("textbox", "Type delete to go on", "delete");
         follow(&page, "button", "Yes, delete");
-        page.wait_until("all are gone", |_| site.queue("done").counts.of(State::Done) == 0);
+        page.wait_until("all are gone", |_| {
+            site.queue("done").counts.of(State::Done) == 0
+        });
     }
 }

@@ -10,7 +10,8 @@ use backstop::{Run, Running};
 
 /// The form that is asked, by what it would be sent with.
 const ASKED: &str = "document.querySelector('details.confirm[open] input[name=name]')?.value ?? ''";
-const REASON: &str = "document.querySelector('details.confirm[open] input[name=reason]')?.value ?? ''";
+const REASON: &str =
+    "document.querySelector('details.confirm[open] input[name=reason]')?.value ?? ''";
 /// How many questions are asked.
 const OPEN: &str = "document.querySelectorAll('details.confirm[open]').length";
 
@@ -32,7 +33,11 @@ fn reasons(site: &Site) -> Vec<Option<String>> {
 /// Another worker, before all others by its name.
 fn first_worker(site: &Site) -> Running {
     site.wait(async {
-        let worker = site.backstop.worker().name("a first").handle_raw("slow", |_: Run| async { Ok(()) });
+        let worker = site
+            .backstop
+            .worker()
+            .name("a first")
+            .handle_raw("slow", |_: Run| async { Ok(()) });
         let running = worker.start().unwrap();
         while site.backstop.workers(LISTED).await.unwrap().len() < 2 {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -54,7 +59,9 @@ fn a_question_stays_about_the_worker_it_was_asked_about() {
     assert_eq!(page.eval(OPEN), 1);
     // Once it is put away, the page is up to date, and nothing is asked.
     page.press_key(ESCAPE);
-    page.wait_until("the other worker is shown", |page| page.text().contains("a first"));
+    page.wait_until("the other worker is shown", |page| {
+        page.text().contains("a first")
+    });
     assert_eq!(page.eval(OPEN), 0);
 }
 
@@ -68,13 +75,19 @@ fn what_was_typed_and_where_the_focus_is_stay_while_everything_changes() {
     let focused = || page.eval("document.activeElement.textContent");
     assert_eq!(focused(), "Yes, reset mail");
     page.wait_until("it says that it waits", |page| {
-        page.tree().iter().any(|node| node.role == "button" && node.name == "Waiting for you")
+        page.tree()
+            .iter()
+            .any(|node| node.role == "button" && node.name == "Waiting for you")
     });
     let_news_arrive(&beside, &site);
     assert_eq!(page.eval(REASON), "the mail server is back");
     assert_eq!(focused(), "Yes, reset mail");
     page.after(|| page.press_key(ENTER));
-    assert!(reasons(&site).contains(&Some("the mail server is back".to_owned())), "{:?}", reasons(&site));
+    assert!(
+        reasons(&site).contains(&Some("the mail server is back".to_owned())),
+        "{:?}",
+        reasons(&site)
+    );
 }
 
 #[test]
@@ -104,7 +117,10 @@ fn a_question_is_put_away_with_escape_and_with_a_click_beside_it() {
     page.click("DisclosureTriangle", "Pause mail…");
     page.fill("textbox", "Reason", "half a sent");
     page.click_at(640.0, 890.0);
-    assert_eq!((page.eval(OPEN), page.eval(REASON)), (1.into(), "half a sent".into()));
+    assert_eq!(
+        (page.eval(OPEN), page.eval(REASON)),
+        (1.into(), "half a sent".into())
+    );
     assert_eq!(site.queue("mail").gate, Gate::Open);
 }
 
@@ -138,9 +154,12 @@ fn everything_works_below_a_path() {
     page.after(|| page.press("gq"));
     assert_eq!(page.address(), site.at("/queues"));
     page.find("button", "Theme: light");
-    site.wait(site.backstop.draft("brand-new").json(&1).push()).unwrap();
+    site.wait(site.backstop.draft("brand-new").json(&1).push())
+        .unwrap();
     page.wait_until("it is live", |page| {
-        page.tree().iter().any(|node| node.role == "link" && node.name == "brand-new")
+        page.tree()
+            .iter()
+            .any(|node| node.role == "link" && node.name == "brand-new")
     });
 }
 
@@ -173,7 +192,11 @@ fn every_question_is_on_the_screen() {
         crawl(&site, &page, ALIKE_MAX, |page| {
             let found = page.eval(OUT_OF_SIGHT);
             let found: Vec<String> = serde_json::from_str(found.as_str().unwrap()).unwrap();
-            lost.extend(found.into_iter().map(|found| format!("{width} {}: {found}", page.address())));
+            lost.extend(
+                found
+                    .into_iter()
+                    .map(|found| format!("{width} {}: {found}", page.address())),
+            );
         });
         assert!(lost.is_empty(), "{lost:#?}");
     }

@@ -64,13 +64,26 @@ struct Heard {
 impl Browser {
     fn launch() -> Self {
         // The first is the same browser without its windows: all that is needed here, at less than half of the cost.
-        let program = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"];
-        let program = program.into_iter().find(|name| is_there(name)).unwrap_or_else(|| panic!("{INSTALL}"));
+        let program = [
+            "chromium-headless-shell",
+            "chromium",
+            "chromium-browser",
+            "google-chrome",
+        ];
+        let program = program
+            .into_iter()
+            .find(|name| is_there(name))
+            .unwrap_or_else(|| panic!("{INSTALL}"));
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", PIPED, "sh", program]).args(FLAGS);
-        command.arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg("about:blank");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut process = command.spawn().unwrap();
         let pipe = Arc::new(Mutex::new(process.stdin.take().unwrap()));
         let inbox = Arc::<Inbox>::default();
@@ -79,7 +92,13 @@ impl Browser {
             let (inbox, pipe) = (Arc::clone(&inbox), Arc::clone(&pipe));
             move || listen(stdout, &inbox, &pipe)
         });
-        let browser = Self { pipe, inbox, next: AtomicU64::new(1), _process: process, _profile: profile };
+        let browser = Self {
+            pipe,
+            inbox,
+            next: AtomicU64::new(1),
+            _process: process,
+            _profile: profile,
+        };
         browser.call(None, "Browser.getVersion", &json!({}));
         browser
     }
@@ -114,7 +133,9 @@ impl Browser {
     pub(crate) fn events(&self, session: &str, method: &str) -> Vec<Value> {
         let heard = self.inbox.heard.lock().unwrap();
         let all = heard.events.get(session).into_iter().flatten();
-        all.filter(|event| event["method"] == method).map(|event| event["params"].clone()).collect()
+        all.filter(|event| event["method"] == method)
+            .map(|event| event["params"].clone())
+            .collect()
     }
 
     /// Waits until there are more than `before` events of this method.
@@ -141,7 +162,11 @@ impl Browser {
 }
 
 fn is_there(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let found = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     found.is_ok_and(|status| status.success())
 }
 
@@ -156,7 +181,9 @@ fn say(pipe: &Mutex<ChildStdin>, message: &Value) {
 fn listen(stdout: ChildStdout, inbox: &Inbox, pipe: &Mutex<ChildStdin>) {
     for message in BufReader::new(stdout).split(0) {
         let Ok(message) = message else { break };
-        let Ok(message) = serde_json::from_slice::<Value>(&message) else { continue };
+        let Ok(message) = serde_json::from_slice::<Value>(&message) else {
+            continue;
+        };
         let session = message["sessionId"].as_str().unwrap_or_default().to_owned();
         if message["method"] == "Page.javascriptDialogOpening" {
             // A dialog stops its page until somebody answers; that there was one is on record.

@@ -72,7 +72,11 @@ fn everything_that_is_written_can_be_read() {
                 page.coloured(scheme);
                 let found = page.eval(FAINT);
                 let found: Vec<String> = serde_json::from_str(found.as_str().unwrap()).unwrap();
-                faint.extend(found.into_iter().map(|found| format!("{scheme} {}: {found}", page.address())));
+                faint.extend(
+                    found
+                        .into_iter()
+                        .map(|found| format!("{scheme} {}: {found}", page.address())),
+                );
             }
         }
     });

@@ -68,7 +68,12 @@ fn shape(address: &str) -> String {
     let (path, query) = address.split_once('?').unwrap_or((address, ""));
     let mut parts = path.split('/').skip(3);
     let section = parts.next().unwrap_or_default();
-    let rest = parts.enumerate().map(|(at, part)| if at % 2 == 0 { "*" } else { part });
-    let names: BTreeSet<&str> = query.split('&').filter_map(|pair| pair.split('=').next()).collect();
+    let rest = parts
+        .enumerate()
+        .map(|(at, part)| if at % 2 == 0 { "*" } else { part });
+    let names: BTreeSet<&str> = query
+        .split('&')
+        .filter_map(|pair| pair.split('=').next())
+        .collect();
     format!("{section}/{}?{names:?}", rest.collect::<Vec<_>>().join("/"))
 }

@@ -78,16 +78,28 @@ fn check_harmless(page: &Page) {
         Value::from("undefined"),
         "{at}: script of a user's text ran"
     );
-    assert_eq!(page.eval("document.cookie.includes('owned')"), Value::Bool(false), "{at}");
+    assert_eq!(
+        page.eval("document.cookie.includes('owned')"),
+        Value::Bool(false),
+        "{at}"
+    );
     assert_eq!(page.dialogs(), 0, "{at}: a dialog was opened");
     let secret = format!("document.documentElement.textContent.includes('{SECRET}')");
-    assert_eq!(page.eval(&secret), Value::Bool(false), "{at}: a secret is shown");
+    assert_eq!(
+        page.eval(&secret),
+        Value::Bool(false),
+        "{at}: a secret is shown"
+    );
     let complaints = page.complaints();
     assert!(complaints.is_empty(), "{at}: {complaints:#?}");
     // A link that a click would run is as bad as one that has run.
     let schemes = "[...document.querySelectorAll('[href],[src],[action]')].every((node) => \
         /^https?:$/.test(new URL(node.getAttribute('href') ?? node.getAttribute('src') ?? node.getAttribute('action'), location.href).protocol))";
-    assert_eq!(page.eval(schemes), Value::Bool(true), "{at}: an address that is no address of ours");
+    assert_eq!(
+        page.eval(schemes),
+        Value::Bool(true),
+        "{at}: an address that is no address of ours"
+    );
 }
 
 #[test]
@@ -107,7 +119,11 @@ fn text_of_users_is_text_on_every_page() {
         check_harmless(&page);
     }
     page.go(&site.at("/workers"));
-    assert!(page.text().contains(&format!("version {}", HOSTILE[0])), "{}", page.text());
+    assert!(
+        page.text().contains(&format!("version {}", HOSTILE[0])),
+        "{}",
+        page.text()
+    );
     for path in texts.iter().flat_map(|text| own_pages(&site, text)) {
         page.go(&site.at(&path));
         assert_eq!(page.status(), 200, "{path}");
@@ -118,11 +134,29 @@ fn text_of_users_is_text_on_every_page() {
 /// The pages of one job, one dead letter and one key that say a text: no crawl of alike pages comes to all of them.
 fn own_pages(site: &Site, text: &str) -> Vec<String> {
     let job = |queue: &str, state| {
-        let (queue, kind) = (Some(queue.parse().unwrap()), Some(cut(text, 100).parse().unwrap()));
-        let filter = Filter { queue, kind, state: Some(state), ..Filter::default() };
-        let query = PageQuery { filter, limit: 1, ..PageQuery::default() };
-        let found = site.wait(site.backstop.store().jobs(query, site.backstop.now())).unwrap();
-        found.jobs.first().unwrap_or_else(|| panic!("no {state} job says {text:?}")).id
+        let (queue, kind) = (
+            Some(queue.parse().unwrap()),
+            Some(cut(text, 100).parse().unwrap()),
+        );
+        let filter = Filter {
+            queue,
+            kind,
+            state: Some(state),
+            ..Filter::default()
+        };
+        let query = PageQuery {
+            filter,
+            limit: 1,
+            ..PageQuery::default()
+        };
+        let found = site
+            .wait(site.backstop.store().jobs(query, site.backstop.now()))
+            .unwrap();
+        found
+            .jobs
+            .first()
+            .unwrap_or_else(|| panic!("no {state} job says {text:?}"))
+            .id
     };
     vec![
         format!("/jobs/{}", job("failing", State::Retrying)),
@@ -135,8 +169,12 @@ fn own_pages(site: &Site, text: &str) -> Vec<String> {
 fn parameters_of_an_address_are_text_on_every_page() {
     let site = Site::filled(&["plain"]);
     let page = Page::open();
-    for path in SECTIONS.into_iter().chain(["/queues/mail", "/streams/uptime", "/schedules/digest", "/login"])
-    {
+    for path in SECTIONS.into_iter().chain([
+        "/queues/mail",
+        "/streams/uptime",
+        "/schedules/digest",
+        "/login",
+    ]) {
         page.go(&site.at(path));
         let names = page.eval(NAMES);
         let names: Vec<String> = serde_json::from_str(names.as_str().unwrap()).unwrap();
@@ -148,14 +186,36 @@ fn parameters_of_an_address_are_text_on_every_page() {
                 .collect();
             query.push(format!("{}=1", encoded(part[0])));
             page.go(&site.at(&format!("{path}?{}", query.join("&"))));
-            assert!(page.status() < 500, "{} answered {}", page.address(), page.status());
+            assert!(
+                page.status() < 500,
+                "{} answered {}",
+                page.address(),
+                page.status()
+            );
             check_harmless(&page);
         }
     }
-    let parts = ["/queues/", "/jobs/", "/dead/", "/streams/", "/streams/uptime/keys/", "/schedules/", "/"];
-    for (text, path) in HOSTILE.into_iter().chain(HOSTILE).zip(parts.into_iter().cycle()) {
+    let parts = [
+        "/queues/",
+        "/jobs/",
+        "/dead/",
+        "/streams/",
+        "/streams/uptime/keys/",
+        "/schedules/",
+        "/",
+    ];
+    for (text, path) in HOSTILE
+        .into_iter()
+        .chain(HOSTILE)
+        .zip(parts.into_iter().cycle())
+    {
         page.go(&site.at(&format!("{path}{}", encoded(text))));
-        assert!(page.status() < 500, "{} answered {}", page.address(), page.status());
+        assert!(
+            page.status() < 500,
+            "{} answered {}",
+            page.address(),
+            page.status()
+        );
         check_harmless(&page);
     }
 }

@@ -9,7 +9,13 @@ fn g_and_a_letter_goes_to_a_section() {
     let site = Site::filled(&["plain"]);
     let page = Page::open();
     page.go(&site.at("/"));
-    for (key, path) in [("q", "/queues"), ("j", "/jobs"), ("d", "/dead"), ("s", "/streams"), ("o", "/")] {
+    for (key, path) in [
+        ("q", "/queues"),
+        ("j", "/jobs"),
+        ("d", "/dead"),
+        ("s", "/streams"),
+        ("o", "/"),
+    ] {
         page.after(|| page.press(&format!("g{key}")));
         assert_eq!(page.address(), site.at(path), "g {key}");
     }
@@ -44,11 +50,15 @@ fn the_first_tab_leads_past_the_navigation() {
     let page = Page::open();
     page.go(&site.at("/queues"));
     page.press_key(TAB);
-    assert_eq!(page.eval("document.activeElement.textContent"), "Skip to content");
+    assert_eq!(
+        page.eval("document.activeElement.textContent"),
+        "Skip to content"
+    );
 }
 
 /// The row that has the focus, counted from the first.
-const ROW: &str = "[...document.querySelectorAll('tbody tr')].indexOf(document.activeElement.closest('tr'))";
+const ROW: &str =
+    "[...document.querySelectorAll('tbody tr')].indexOf(document.activeElement.closest('tr'))";
 const PICKED: &str = "document.querySelectorAll('input[name=id]:checked').length";
 
 #[test]
@@ -75,8 +85,14 @@ fn j_and_k_walk_the_rows_and_x_selects_one() {
     }
     page.press("x");
     assert_eq!(page.eval(PICKED), 1);
-    assert_eq!(page.eval("document.activeElement.closest('tr').querySelector('input').checked"), true);
-    assert_eq!(page.eval("document.querySelector('[data-picked]').textContent"), "1 selected");
+    assert_eq!(
+        page.eval("document.activeElement.closest('tr').querySelector('input').checked"),
+        true
+    );
+    assert_eq!(
+        page.eval("document.querySelector('[data-picked]').textContent"),
+        "1 selected"
+    );
     page.press("x");
     assert_eq!(page.eval(PICKED), 0);
 }
@@ -85,7 +101,8 @@ fn j_and_k_walk_the_rows_and_x_selects_one() {
 fn n_goes_to_the_next_page_and_shift_n_back() {
     let site = Site::filled(&["plain"]);
     for n in 0..60 {
-        site.wait(site.backstop.draft("many").json(&n).push()).unwrap();
+        site.wait(site.backstop.draft("many").json(&n).push())
+            .unwrap();
     }
     let page = Page::open();
     page.go(&site.at("/jobs?queue=many"));
@@ -113,7 +130,11 @@ fn one_box_picks_all_rows_of_a_page() {
 #[test]
 fn an_id_is_copied_with_and_without_a_clipboard() {
     let site = Site::filled(&["plain"]);
-    let id = site.wait(site.backstop.draft("copied").json(&1).push()).unwrap().id.to_string();
+    let id = site
+        .wait(site.backstop.draft("copied").json(&1).push())
+        .unwrap()
+        .id
+        .to_string();
     // Where a page may not use the clipboard, it selects what is to be copied.
     for clipboard in [
         "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }",
@@ -125,8 +146,13 @@ fn an_id_is_copied_with_and_without_a_clipboard() {
         page.press("p");
         page.eval(&format!("(() => {{ {clipboard} }})()"));
         page.click("button", "Copy id");
-        page.wait_until("it is copied", |page| page.eval("window.copied ?? ''") == id.as_str());
-        assert_eq!(page.eval("document.getElementById('said').textContent"), "Copied");
+        page.wait_until("it is copied", |page| {
+            page.eval("window.copied ?? ''") == id.as_str()
+        });
+        assert_eq!(
+            page.eval("document.getElementById('said').textContent"),
+            "Copied"
+        );
     }
 }
 
@@ -155,7 +181,12 @@ fn exact_times_are_a_button_or_a_touch_away() {
     let site = Site::filled(&["plain"]);
     let page = Page::open();
     page.go(&site.at("/jobs?text=plain"));
-    let told = || page.eval("document.querySelector('tbody time').textContent").as_str().unwrap().to_owned();
+    let told = || {
+        page.eval("document.querySelector('tbody time').textContent")
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     assert!(told().ends_with(" ago"), "{}", told());
     page.eval("document.getElementById('times').focus()");
     page.press_key(ENTER);

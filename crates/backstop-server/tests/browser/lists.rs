@@ -42,7 +42,10 @@ fn a_selected_job_is_cancelled_and_the_others_are_not() {
         follow(&page, "button", "Cancel…");
         follow(&page, "button", "Yes, cancel");
         let counts = site.queue("failing").counts;
-        assert_eq!((counts.of(State::Cancelled), counts.of(State::Retrying)), (1, 1));
+        assert_eq!(
+            (counts.of(State::Cancelled), counts.of(State::Retrying)),
+            (1, 1)
+        );
     }
 }
 
@@ -70,7 +73,9 @@ fn all_dead_letters_that_match_are_moved_or_deleted() {
         follow(&page, "button", "Move…");
         page.fill("combobox", "To queue", "elsewhere");
         follow(&page, "button", "Yes, move");
-        page.wait_until("all are moved", |_| site.queue("dying").counts.of(State::Dead) == 0);
+        page.wait_until("all are moved", |_| {
+            site.queue("dying").counts.of(State::Dead) == 0
+        });
         assert_eq!(site.queue("elsewhere").counts.of(State::Ready), 2);
         let site = Site::busy();
         page.go(&site.at("/dead?queue=dying&view=letters"));
@@ -78,7 +83,9 @@ fn all_dead_letters_that_match_are_moved_or_deleted() {
         follow(&page, "button", "Delete…");
         page.fill("textbox", "Type delete to go on", "delete");
         follow(&page, "button", "Yes, delete");
-        page.wait_until("all are gone", |_| site.queue("dying").counts.of(State::Dead) == 0);
+        page.wait_until("all are gone", |_| {
+            site.queue("dying").counts.of(State::Dead) == 0
+        });
     }
 }
 
@@ -101,11 +108,15 @@ fn pages_go_forth_and_back() {
     for page in visitors() {
         let site = Site::filled(&["plain"]);
         for n in 0..160 {
-            site.wait(site.backstop.draft("many").json(&n).push()).unwrap();
+            site.wait(site.backstop.draft("many").json(&n).push())
+                .unwrap();
         }
         page.go(&site.at("/jobs?queue=many"));
         let first = |page: &Page| {
-            let ids = page.tree().into_iter().filter(|node| node.role == "link" && node.name.contains('…'));
+            let ids = page
+                .tree()
+                .into_iter()
+                .filter(|node| node.role == "link" && node.name.contains('…'));
             ids.map(|node| node.name).next().unwrap_or_default()
         };
         let mut seen = vec![first(&page)];
@@ -116,6 +127,9 @@ fn pages_go_forth_and_back() {
         follow(&page, "link", "Page before");
         assert_eq!(first(&page), seen[1]);
         follow(&page, "link", "Page before");
-        assert_eq!((first(&page), page.address()), (seen[0].clone(), site.at("/jobs?queue=many")));
+        assert_eq!(
+            (first(&page), page.address()),
+            (seen[0].clone(), site.at("/jobs?queue=many"))
+        );
     }
 }

@@ -9,8 +9,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 /// Whether it is told that there are no live updates, and why.
-const LOST: &str =
-    "document.getElementById('offline').hidden ? '' : document.getElementById('offline').textContent";
+const LOST: &str = "document.getElementById('offline').hidden ? '' : document.getElementById('offline').textContent";
 
 /// A source of events that does as the test says.
 const SOURCE: &str = "window.EventSource = class extends EventTarget { \
@@ -21,13 +20,18 @@ close() { this.readyState = 2; } }";
 
 fn with_source(site: &Site, path: &str) -> Page {
     let page = Page::open();
-    page.call("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": SOURCE }));
+    page.call(
+        "Page.addScriptToEvaluateOnNewDocument",
+        &json!({ "source": SOURCE }),
+    );
     page.go(&site.at(path));
     page
 }
 
 fn has(page: &Page, role: &str, name: &str) -> bool {
-    page.tree().iter().any(|node| node.role == role && node.name == name)
+    page.tree()
+        .iter()
+        .any(|node| node.role == role && node.name == name)
 }
 
 #[test]
@@ -36,7 +40,8 @@ fn the_head_of_a_page_is_renewed_with_the_rest() {
     let (page, beside) = (Page::open(), Page::open());
     page.go(&site.at("/queues/mail"));
     page.find("DisclosureTriangle", "Pause…");
-    site.wait(site.backstop.changes("ada").pause(&"mail".parse().unwrap())).unwrap();
+    site.wait(site.backstop.changes("ada").pause(&"mail".parse().unwrap()))
+        .unwrap();
     page.wait_until("it can be resumed", |page| has(page, "button", "Resume"));
     assert!(!has(&page, "DisclosureTriangle", "Pause…"));
     rules::check(&page);
@@ -45,7 +50,9 @@ fn the_head_of_a_page_is_renewed_with_the_rest() {
     assert_eq!(tag(&page), "halted");
     beside.go(&site.at("/streams/halting/keys/plain"));
     beside.after(|| beside.click("button", "Try it again"));
-    page.wait_until("it does not say halted any more", |page| tag(page) != "halted");
+    page.wait_until("it does not say halted any more", |page| {
+        tag(page) != "halted"
+    });
 }
 
 #[test]
@@ -59,7 +66,10 @@ fn a_source_that_comes_back_is_not_missed_and_one_that_stays_away_is() {
     page.eval("source.turn(1, 'open')");
     page.eval("source.turn(0, 'error')");
     page.wait_until("it is missed", |page| {
-        page.eval(LOST).as_str().unwrap().contains("the server does not answer")
+        page.eval(LOST)
+            .as_str()
+            .unwrap()
+            .contains("the server does not answer")
     });
     page.eval("source.turn(1, 'open')");
     page.wait_until("it is back", |page| page.eval(LOST) == "");
@@ -81,7 +91,10 @@ fn who_is_turned_away_is_told_why() {
     let page = Page::open();
     page.go(&site.at("/queues"));
     page.wait_until("it is told", |page| {
-        page.eval(LOST).as_str().unwrap().contains("20 viewers of yours are connected")
+        page.eval(LOST)
+            .as_str()
+            .unwrap()
+            .contains("20 viewers of yours are connected")
     });
     drop(viewers);
     page.wait_until("there is room again", |page| page.eval(LOST) == "");
@@ -93,7 +106,9 @@ fn an_answer_that_failed_does_not_take_the_place_of_the_page() {
     let page = with_source(&site, "/queues");
     page.eval("(() => { window.real = window.fetch; window.fetch = async () => new Response('<h1>Gone</h1>', { status: 503 }); })()");
     page.eval("source.turn(1, 'changed')");
-    page.wait_until("it is told", |page| page.eval(LOST).as_str().unwrap().contains("(503)"));
+    page.wait_until("it is told", |page| {
+        page.eval(LOST).as_str().unwrap().contains("(503)")
+    });
     assert!(has(&page, "link", "mail"));
     rules::check(&page);
     page.eval("(() => { window.fetch = window.real; })()");
@@ -105,9 +120,11 @@ fn an_answer_that_failed_does_not_take_the_place_of_the_page() {
 fn a_search_in_texts_is_not_done_again_and_again() {
     let site = Site::filled(&["plain"]);
     let page = Page::open();
-    for (path, is_live) in
-        [("/dead?view=letters", true), ("/dead?text=plain", false), ("/jobs?text=plain", false)]
-    {
+    for (path, is_live) in [
+        ("/dead?view=letters", true),
+        ("/dead?text=plain", false),
+        ("/jobs?text=plain", false),
+    ] {
         page.go(&site.at(path));
         assert_eq!(has(&page, "button", "Live"), is_live, "{path}");
     }
@@ -120,10 +137,12 @@ fn what_is_new_is_said_once() {
     page.go(&site.at("/schedules/digest"));
     page.eval("(() => { window.said = []; new MutationObserver(() => said.push(document.getElementById('said').textContent)).observe(document.getElementById('said'), { childList: true }); })()");
     let name = "digest".parse().unwrap();
-    site.wait(site.backstop.changes("ada").pause_schedule(&name)).unwrap();
+    site.wait(site.backstop.changes("ada").pause_schedule(&name))
+        .unwrap();
     let said = || page.eval("said.filter((text) => text.startsWith('Paused')).length");
     page.wait_until("it is said", |_| said() == 1);
-    site.wait(site.backstop.draft("other").json(&1).push()).unwrap();
+    site.wait(site.backstop.draft("other").json(&1).push())
+        .unwrap();
     page.eval("(() => { document.querySelector('[data-news]').isOld = true; })()");
     page.wait_until("it is renewed", |page| {
         page.eval("document.querySelector('[data-news]').isOld ?? ''") == ""
@@ -150,8 +169,14 @@ fn selected_rows_and_a_chosen_way_of_telling_times_stay_when_the_page_is_renewed
         });
     };
     renewed();
-    assert_eq!(page.eval("document.querySelectorAll('input[name=id]:checked').length"), 1);
-    assert_eq!(page.eval("document.querySelector('[data-picked]').textContent"), "1 selected");
+    assert_eq!(
+        page.eval("document.querySelectorAll('input[name=id]:checked').length"),
+        1
+    );
+    assert_eq!(
+        page.eval("document.querySelector('[data-picked]').textContent"),
+        "1 selected"
+    );
     let told = page.eval("document.querySelector('tbody time').textContent");
     assert!(told.as_str().unwrap().ends_with(" UTC"), "{told}");
 }
@@ -180,8 +205,14 @@ fn a_page_that_nobody_sees_asks_for_nothing_and_goes_on_when_it_is_seen() {
     page.eval(HIDEABLE);
     hide(&page, true);
     assert_eq!(page.eval("source.readyState"), 2, "no events come any more");
-    assert_eq!((page.eval(CHANGED), page.eval("opened")), (json!(0), json!(0)));
+    assert_eq!(
+        (page.eval(CHANGED), page.eval("opened")),
+        (json!(0), json!(0))
+    );
     hide(&page, false);
-    assert_eq!((page.eval("source.readyState"), page.eval("opened")), (json!(1), json!(1)));
+    assert_eq!(
+        (page.eval("source.readyState"), page.eval("opened")),
+        (json!(1), json!(1))
+    );
     assert_eq!(page.eval(CHANGED), 1);
 }

@@ -37,13 +37,16 @@ impl Page {
         let browser = browser();
         let context = browser.call(None, "Target.createBrowserContext", &json!({}));
         let context = context["browserContextId"].as_str().unwrap().to_owned();
-        let target =
-            json!({ "url": "about:blank", "browserContextId": context, "width": 1280, "height": 900 });
+        let target = json!({ "url": "about:blank", "browserContextId": context, "width": 1280, "height": 900 });
         let target = browser.call(None, "Target.createTarget", &target);
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = browser.call(None, "Target.attachToTarget", &attach);
         let session = attached["sessionId"].as_str().unwrap().to_owned();
-        let page = Self { browser, context, session };
+        let page = Self {
+            browser,
+            context,
+            session,
+        };
         for domain in ["Page", "Runtime", "Log", "Network", "DOM", "Accessibility"] {
             page.call(&format!("{domain}.enable"), &json!({}));
         }
@@ -52,7 +55,8 @@ impl Page {
 
     /// On a screen of this size from now on.
     pub(crate) fn sized(&self, width: u64, height: u64) {
-        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let size =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", &size);
     }
 
@@ -64,7 +68,10 @@ impl Page {
 
     /// Without script from now on.
     pub(crate) fn without_script(self) -> Self {
-        self.call("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
+        self.call(
+            "Emulation.setScriptExecutionDisabled",
+            &json!({ "value": true }),
+        );
         self
     }
 
@@ -77,7 +84,11 @@ impl Page {
     pub(crate) fn go(&self, address: &str) {
         self.after(|| {
             let went = self.call("Page.navigate", &json!({ "url": address }));
-            assert!(went["errorText"].is_null(), "{address}: {}", went["errorText"]);
+            assert!(
+                went["errorText"].is_null(),
+                "{address}: {}",
+                went["errorText"]
+            );
         });
     }
 
@@ -104,7 +115,11 @@ impl Page {
     /// The status of the last document.
     pub(crate) fn status(&self) -> u64 {
         let answers = self.events("Network.responseReceived");
-        let document = answers.iter().rev().find(|answer| answer["type"] == "Document").unwrap();
+        let document = answers
+            .iter()
+            .rev()
+            .find(|answer| answer["type"] == "Document")
+            .unwrap();
         document["response"]["status"].as_u64().unwrap()
     }
 
@@ -114,7 +129,11 @@ impl Page {
             "Runtime.evaluate",
             &json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
         );
-        assert!(said["exceptionDetails"].is_null(), "{expression}: {}", said["exceptionDetails"]);
+        assert!(
+            said["exceptionDetails"].is_null(),
+            "{expression}: {}",
+            said["exceptionDetails"]
+        );
         said["result"]["value"].clone()
     }
 
@@ -122,23 +141,37 @@ impl Page {
     pub(crate) fn tree(&self) -> Vec<Node> {
         let tree = self.call("Accessibility.getFullAXTree", &json!({}));
         let nodes = tree["nodes"].as_array().unwrap().iter();
-        nodes.filter(|node| node["ignored"] != true).map(Node::of).collect()
+        nodes
+            .filter(|node| node["ignored"] != true)
+            .map(Node::of)
+            .collect()
     }
 
     /// All text.
     pub(crate) fn text(&self) -> String {
-        let nodes = self.tree().into_iter().filter(|node| node.role == "StaticText");
+        let nodes = self
+            .tree()
+            .into_iter()
+            .filter(|node| node.role == "StaticText");
         nodes.map(|node| node.name).collect::<Vec<_>>().join("\n")
     }
 
     /// What has this role and name; complains with what there is instead.
     pub(crate) fn find(&self, role: &str, name: &str) -> Node {
         let tree = self.tree();
-        let found = tree.iter().find(|node| node.role == role && node.name == name);
+        let found = tree
+            .iter()
+            .find(|node| node.role == role && node.name == name);
         found.cloned().unwrap_or_else(|| {
-            let there: Vec<&str> =
-                tree.iter().filter(|node| node.role == role).map(|node| node.name.as_str()).collect();
-            panic!("{}: no {role} is called {name:?}; there are {there:?}", self.address())
+            let there: Vec<&str> = tree
+                .iter()
+                .filter(|node| node.role == role)
+                .map(|node| node.name.as_str())
+                .collect();
+            panic!(
+                "{}: no {role} is called {name:?}; there are {there:?}",
+                self.address()
+            )
         })
     }
 
@@ -157,12 +190,21 @@ impl Page {
 
     fn try_click(&self, node: &Node) -> Result<(), Value> {
         let which = json!({ "backendNodeId": node.id });
-        let call = |method: &str, params: &Value| self.browser.try_call(Some(&self.session), method, params);
+        let call = |method: &str, params: &Value| {
+            self.browser.try_call(Some(&self.session), method, params)
+        };
         call("DOM.scrollIntoViewIfNeeded", &which)?;
         let shape = call("DOM.getBoxModel", &which)?;
-        let quad: Vec<f64> =
-            shape["model"]["content"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
-        let (x, y) = (f64::midpoint(quad[0], quad[4]), f64::midpoint(quad[1], quad[5]));
+        let quad: Vec<f64> = shape["model"]["content"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_f64)
+            .collect();
+        let (x, y) = (
+            f64::midpoint(quad[0], quad[4]),
+            f64::midpoint(quad[1], quad[5]),
+        );
         self.click_at(x, y);
         Ok(())
     }
@@ -191,15 +233,22 @@ impl Page {
     pub(crate) fn press(&self, letters: &str) {
         for letter in letters.chars() {
             let text = letter.to_string();
-            self.call("Input.dispatchKeyEvent", &json!({ "type": "keyDown", "key": text, "text": text }));
-            self.call("Input.dispatchKeyEvent", &json!({ "type": "keyUp", "key": text }));
+            self.call(
+                "Input.dispatchKeyEvent",
+                &json!({ "type": "keyDown", "key": text, "text": text }),
+            );
+            self.call(
+                "Input.dispatchKeyEvent",
+                &json!({ "type": "keyUp", "key": text }),
+            );
         }
     }
 
     /// Presses a key that is no letter.
     pub(crate) fn press_key(&self, Key(name, code): Key) {
         for kind in ["rawKeyDown", "keyUp"] {
-            let mut event = json!({ "type": kind, "key": name, "code": name, "windowsVirtualKeyCode": code });
+            let mut event =
+                json!({ "type": kind, "key": name, "code": name, "windowsVirtualKeyCode": code });
             if name == "Enter" && kind == "rawKeyDown" {
                 event["type"] = "keyDown".into();
                 event["text"] = "\r".into();
@@ -212,7 +261,11 @@ impl Page {
     pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {
-            assert!(Instant::now() < deadline, "{}: {what} did not come to pass", self.address());
+            assert!(
+                Instant::now() < deadline,
+                "{}: {what} did not come to pass",
+                self.address()
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -220,16 +273,24 @@ impl Page {
     /// What went wrong on it so far: errors of the console, exceptions, what its policy forbade, dialogs nobody asked for.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let said = |event: &Value| event.to_string();
-        let errors =
-            self.events("Runtime.consoleAPICalled").into_iter().filter(|event| event["type"] == "error");
+        let errors = self
+            .events("Runtime.consoleAPICalled")
+            .into_iter()
+            .filter(|event| event["type"] == "error");
         let logged = self.events("Log.entryAdded").into_iter().filter(|event| {
             // An error page is an answer, and says so to the console as well.
-            let is_status =
-                event["entry"]["text"].as_str().unwrap_or_default().contains("responded with a status of");
+            let is_status = event["entry"]["text"]
+                .as_str()
+                .unwrap_or_default()
+                .contains("responded with a status of");
             event["entry"]["level"] == "error" && !is_status
         });
         let thrown = self.events("Runtime.exceptionThrown");
-        errors.chain(logged).chain(thrown).map(|event| said(&event)).collect()
+        errors
+            .chain(logged)
+            .chain(thrown)
+            .map(|event| said(&event))
+            .collect()
     }
 
     /// How many dialogs there were.
@@ -242,7 +303,8 @@ impl Drop for Page {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let which = json!({ "browserContextId": self.context });
-            self.browser.call(None, "Target.disposeBrowserContext", &which);
+            self.browser
+                .call(None, "Target.disposeBrowserContext", &which);
         }
     }
 }
@@ -251,7 +313,10 @@ impl Node {
     fn of(node: &Value) -> Self {
         let text = |field: &str| node[field]["value"].as_str().unwrap_or_default().to_owned();
         let properties = node["properties"].as_array();
-        let level = properties.into_iter().flatten().find(|property| property["name"] == "level");
+        let level = properties
+            .into_iter()
+            .flatten()
+            .find(|property| property["name"] == "level");
         Self {
             role: text("role"),
             name: text("name"),

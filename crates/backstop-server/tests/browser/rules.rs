@@ -49,12 +49,24 @@ pub(crate) fn check_dialog(page: &Page) {
 
 fn broken(tree: &[Node], landmarks: &[&str]) -> Vec<String> {
     let mut broken = Vec::new();
-    let with = |role: &str| tree.iter().filter(|node| node.role == role).collect::<Vec<_>>();
-    let titles: Vec<&Node> = with("heading").into_iter().filter(|node| node.level == Some(1)).collect();
+    let with = |role: &str| {
+        tree.iter()
+            .filter(|node| node.role == role)
+            .collect::<Vec<_>>()
+    };
+    let titles: Vec<&Node> = with("heading")
+        .into_iter()
+        .filter(|node| node.level == Some(1))
+        .collect();
     if titles.len() != 1 || titles[0].name.trim().is_empty() {
-        broken.push(format!("one heading of level 1 with a name, not {titles:?}"));
+        broken.push(format!(
+            "one heading of level 1 with a name, not {titles:?}"
+        ));
     }
-    if with("RootWebArea").first().is_none_or(|root| root.name.trim().is_empty()) {
+    if with("RootWebArea")
+        .first()
+        .is_none_or(|root| root.name.trim().is_empty())
+    {
         broken.push("the document has no title".to_owned());
     }
     for landmark in landmarks {
@@ -70,6 +82,10 @@ fn broken(tree: &[Node], landmarks: &[&str]) -> Vec<String> {
 }
 
 fn nameless(tree: &[Node]) -> Vec<String> {
-    let needs_name = |node: &&Node| NAMED.contains(&node.role.as_str()) && node.name.trim().is_empty();
-    tree.iter().filter(needs_name).map(|node| format!("a {} without a name: {node:?}", node.role)).collect()
+    let needs_name =
+        |node: &&Node| NAMED.contains(&node.role.as_str()) && node.name.trim().is_empty();
+    tree.iter()
+        .filter(needs_name)
+        .map(|node| format!("a {} without a name: {node:?}", node.role))
+        .collect()
 }

@@ -30,7 +30,13 @@ fn no_page_is_wider_than_a_small_screen() {
         page.keep("small");
         page.eval(UNFOLDED);
         let beyond = page.eval(BEYOND);
-        if beyond != "" || page.eval("document.documentElement.scrollWidth").as_u64().unwrap() > WIDTH {
+        if beyond != ""
+            || page
+                .eval("document.documentElement.scrollWidth")
+                .as_u64()
+                .unwrap()
+                > WIDTH
+        {
             wide.push(format!("{}:\n{beyond}", page.address()));
         }
     });
@@ -49,10 +55,14 @@ fn pages_are_dark_or_light_as_the_reader_likes() {
             page.keep(scheme);
             let colour = page.eval("getComputedStyle(document.body).backgroundColor");
             let colour = colour.as_str().unwrap().to_owned();
-            let parts =
-                colour.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
+            let parts = colour
+                .split(|c: char| !c.is_ascii_digit())
+                .filter_map(|part| part.parse::<u32>().ok());
             parts.take(3).sum::<u32>()
         });
-        assert!(brightness[0] < 200 && brightness[1] > 600, "{path}: {brightness:?}");
+        assert!(
+            brightness[0] < 200 && brightness[1] > 600,
+            "{path}: {brightness:?}"
+        );
     }
 }

@@ -13,7 +13,8 @@ use backstop::rusqlite::Connection;
 use backstop::search::Search;
 use backstop::workers::About;
 use backstop::{
-    Address, Backstop, Fail, Payload, QueueName, QueueSettings, RetryPolicy, Run, Running, Span, StreamKey,
+    Address, Backstop, Fail, Payload, QueueName, QueueSettings, RetryPolicy, Run, Running, Span,
+    StreamKey,
 };
 use backstop_server::App;
 use backstop_server::access::{NewToken, Scope, Tokens};
@@ -137,8 +138,11 @@ impl Site {
     }
 
     fn start(text: &str, texts: &[&str], base: &str) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (backstop, serving, busy) = runtime.block_on(async {
             let (config, backstop) = open(folder.path(), text).await;
@@ -158,7 +162,14 @@ impl Site {
             (backstop.clone(), serve(&backstop, config, base).await, busy)
         });
         let url = format!("http://{}{base}", serving.address());
-        Self { url, backstop, runtime, serving: Some(serving), _busy: busy, _folder: folder }
+        Self {
+            url,
+            backstop,
+            runtime,
+            serving: Some(serving),
+            _busy: busy,
+            _folder: folder,
+        }
     }
 
     /// Waits for something asynchronous.
@@ -183,11 +194,20 @@ impl Drop for Site {
 
 async fn open(folder: &Path, text: &str) -> (Config, Backstop) {
     let app = folder.join("app.db");
-    Connection::open(&app).unwrap().execute_batch(TABLES).unwrap();
+    Connection::open(&app)
+        .unwrap()
+        .execute_batch(TABLES)
+        .unwrap();
     let text = text.replace("{app}", &app.display().to_string());
     let store = Address::new(format!("sqlite:{}", folder.join("backstop.db").display()));
-    let flags = Overrides { store: Some(store.clone()), ..Overrides::default() };
-    let written = Written { path: "backstop.toml", text: &text };
+    let flags = Overrides {
+        store: Some(store.clone()),
+        ..Overrides::default()
+    };
+    let written = Written {
+        path: "backstop.toml",
+        text: &text,
+    };
     let mut config = config::resolve(Some(written), Overrides::default(), flags).unwrap();
     config.server.listen.set_port(0);
     let backstop = Backstop::open(store.as_written()).await.unwrap();
@@ -213,13 +233,28 @@ async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<Runni
     let mut busy = Vec::new();
     for text in texts {
         jobs(backstop, text).await;
-        records(backstop, config, ("uptime", 7), &[1, 2, 7, 5, 3, 4, 6, 10, 12], text).await;
+        records(
+            backstop,
+            config,
+            ("uptime", 7),
+            &[1, 2, 7, 5, 3, 4, 6, 10, 12],
+            text,
+        )
+        .await;
         records(backstop, config, ("halting", 2), &[1, 2, 3], text).await;
         operators(backstop, text).await;
         elsewhere(backstop, config, text).await;
-        let stays = backstop.worker().name(&format!("{BUSY} {}", cut(text, 100)));
+        let stays = backstop
+            .worker()
+            .name(&format!("{BUSY} {}", cut(text, 100)));
         let stays = stays.handle_raw("slow", |_: Run| std::future::pending());
-        backstop.draft("slow").kind(cut(text, 100)).json(text).push().await.unwrap();
+        backstop
+            .draft("slow")
+            .kind(cut(text, 100))
+            .json(text)
+            .push()
+            .await
+            .unwrap();
         busy.push(stays.start().unwrap());
     }
     if !texts.is_empty() {
@@ -232,18 +267,31 @@ async fn fill(backstop: &Backstop, config: &Config, texts: &[&str]) -> Vec<Runni
 /// A worker over HTTP: whatever it says of itself is told.
 async fn elsewhere(backstop: &Backstop, config: &Config, text: &str) {
     let (said, attendance) = (Some(cut(text, 100).to_owned()), Attendance::default());
-    let about = About { host: said.clone(), version: said, ..About::default() };
+    let about = About {
+        host: said.clone(),
+        version: said,
+        ..About::default()
+    };
     let name = WorkerName::new(cut(text, 100));
-    backstop.remote(config, &attendance).beat(&name, &about, Vec::new(), None).await.unwrap();
+    backstop
+        .remote(config, &attendance)
+        .beat(&name, &about, Vec::new(), None)
+        .await
+        .unwrap();
 }
 
 /// Jobs that are ready, due later, done, failed and dead, with a text wherever one can be.
 async fn jobs(backstop: &Backstop, text: &str) {
     let draft = |queue: &str| {
-        let payload = json!({ "text": text, "nested": { cut(text, 64): [text] }, "password": SECRET });
+        let payload =
+            json!({ "text": text, "nested": { cut(text, 64): [text] }, "password": SECRET });
         backstop.draft(queue).kind(cut(text, 100)).json(&payload)
     };
-    draft("mail").unique_key(cut(text, 200)).push().await.unwrap();
+    draft("mail")
+        .unique_key(cut(text, 200))
+        .push()
+        .await
+        .unwrap();
     draft("mail").after(Span::hours(1)).push().await.unwrap();
     for queue in ["done", "dying", "failing"] {
         draft(queue).push().await.unwrap();
@@ -251,8 +299,15 @@ async fn jobs(backstop: &Backstop, text: &str) {
     }
     let (said, again) = (text.to_owned(), text.to_owned());
     // What failed is to be found waiting for its retry, however slow the machine is.
-    let retry = RetryPolicy::from_json(br#"{"kind":"constant","every":"1h","max_attempts":3}"#).unwrap();
-    let worker = backstop.worker().queue("failing", QueueSettings { retry, ..QueueSettings::default() });
+    let retry =
+        RetryPolicy::from_json(br#"{"kind":"constant","every":"1h","max_attempts":3}"#).unwrap();
+    let worker = backstop.worker().queue(
+        "failing",
+        QueueSettings {
+            retry,
+            ..QueueSettings::default()
+        },
+    );
     let worker = worker.handle_raw("done", |_: Run| async { Ok(()) });
     let worker = worker.handle_raw("dying", move |_: Run| {
         let report = report(&said);
@@ -288,9 +343,19 @@ async fn records(
     let handler = move |event: backstop::streams::Event| {
         let fails = event.position == 60_000 * bad;
         let report = report(&said);
-        async move { if fails { Err(Fail::with_advice(report, Advice::Dead)) } else { Ok(()) } }
+        async move {
+            if fails {
+                Err(Fail::with_advice(report, Advice::Dead))
+            } else {
+                Ok(())
+            }
+        }
     };
-    let running = backstop.stream(stream).unwrap().serve(settings, handler).unwrap();
+    let running = backstop
+        .stream(stream)
+        .unwrap()
+        .serve(settings, handler)
+        .unwrap();
     let record = |minute: i64| Record {
         key: StreamKey::new(cut(text, 200)).unwrap(),
         position: minute * 60_000,
@@ -306,11 +371,18 @@ async fn records(
 
 /// What operators leave behind: a breaker opened by hand, a redrive, letters that were changed.
 async fn operators(backstop: &Backstop, text: &str) {
-    backstop.breakers().open(&"mail".parse().unwrap(), text).await.unwrap();
+    backstop
+        .breakers()
+        .open(&"mail".parse().unwrap(), text)
+        .await
+        .unwrap();
     let letters = backstop.dead().by(cut(text, 100));
     let queue = QueueName::new("dying").unwrap();
-    let filter =
-        DeadFilter { queue: Some(queue), text: Some(cut(text, 500).to_owned()), ..DeadFilter::default() };
+    let filter = DeadFilter {
+        queue: Some(queue),
+        text: Some(cut(text, 500).to_owned()),
+        ..DeadFilter::default()
+    };
     let plan = Redrive {
         canary: 1,
         max_failures: 0,
@@ -318,20 +390,44 @@ async fn operators(backstop: &Backstop, text: &str) {
         selection: DeadSelection::Matching(filter),
     };
     let id = letters.redrive(plan).await.unwrap();
-    letters.run_redrive(&id, |_| ControlFlow::Break(())).await.unwrap();
+    letters
+        .run_redrive(&id, |_| ControlFlow::Break(()))
+        .await
+        .unwrap();
 }
 
 /// A bulk action that found nothing to do, for each text: its page shows what was looked for.
 async fn bulk(app: &App, texts: &[&str]) {
     for text in texts {
-        let Ok(looked_for) = text.chars().take(200).collect::<String>().parse() else { continue };
-        let filter = Filter { queue: Some("done".parse().unwrap()), ..Filter::default() };
-        let search = Search { filter, text: Some(looked_for), worker: None };
-        let plan =
-            Plan { target: Target::jobs(&search, &Action::Cancel), expected: None, back: String::new() };
+        let Ok(looked_for) = text.chars().take(200).collect::<String>().parse() else {
+            continue;
+        };
+        let filter = Filter {
+            queue: Some("done".parse().unwrap()),
+            ..Filter::default()
+        };
+        let search = Search {
+            filter,
+            text: Some(looked_for),
+            worker: None,
+        };
+        let plan = Plan {
+            target: Target::jobs(&search, &Action::Cancel),
+            expected: None,
+            back: String::new(),
+        };
         let bulk = Bulk::new(app, cut(text, 100));
-        let id = bulk.start(plan).await.unwrap().expect("room for one after another");
-        while bulk.report(&id).await.unwrap().is_some_and(|report| report.ended_at.is_none()) {
+        let id = bulk
+            .start(plan)
+            .await
+            .unwrap()
+            .expect("room for one after another");
+        while bulk
+            .report(&id)
+            .await
+            .unwrap()
+            .is_some_and(|report| report.ended_at.is_none())
+        {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
@@ -339,6 +435,9 @@ async fn bulk(app: &App, texts: &[&str]) {
 
 /// At most so many bytes of it.
 pub(crate) fn cut(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    let end = (0..=bytes.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or_default();
     &text[..end]
 }

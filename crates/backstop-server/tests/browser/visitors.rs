@@ -6,9 +6,15 @@ use crate::site::Site;
 use backstop_server::access::{NewToken, Scope, Tokens};
 
 fn token(site: &Site, scope: Scope) -> String {
-    let new =
-        NewToken { name: format!("{scope:?}"), scopes: vec![scope], queues: Vec::new(), expires_in: None };
-    site.wait(Tokens::of(&site.backstop).create("tests", new)).unwrap().token
+    let new = NewToken {
+        name: format!("{scope:?}"),
+        scopes: vec![scope],
+        queues: Vec::new(),
+        expires_in: None,
+    };
+    site.wait(Tokens::of(&site.backstop).create("tests", new))
+        .unwrap()
+        .token
 }
 
 fn log_in(page: &Page, token: &str) {
@@ -21,10 +27,17 @@ fn a_token_opens_a_session_and_logging_out_ends_it() {
     for page in [Page::open(), Page::open().without_script()] {
         let site = Site::guarded();
         page.go(&site.at("/queues"));
-        assert!(page.address().starts_with(&site.at("/login")), "{}", page.address());
+        assert!(
+            page.address().starts_with(&site.at("/login")),
+            "{}",
+            page.address()
+        );
         rules::check_outside(&page);
         log_in(&page, "not-a-token");
-        assert!(page.tree().iter().any(|node| node.role == "alert"), "a wrong token is told as such");
+        assert!(
+            page.tree().iter().any(|node| node.role == "alert"),
+            "a wrong token is told as such"
+        );
         rules::check_outside(&page);
         log_in(&page, &token(&site, Scope::Admin));
         assert_eq!(page.address(), site.at("/queues"), "where one wanted to go");
@@ -32,7 +45,11 @@ fn a_token_opens_a_session_and_logging_out_ends_it() {
         page.find("DisclosureTriangle", "Pause mail…");
         page.after(|| page.click("button", "Log out"));
         page.go(&site.at("/queues"));
-        assert!(page.address().starts_with(&site.at("/login")), "{}", page.address());
+        assert!(
+            page.address().starts_with(&site.at("/login")),
+            "{}",
+            page.address()
+        );
     }
 }
 
@@ -43,7 +60,10 @@ fn who_may_only_read_is_offered_nothing_else() {
     page.go(&site.at("/queues"));
     log_in(&page, &token(&site, Scope::Read));
     let offered: Vec<String> = page.tree().into_iter().map(|node| node.name).collect();
-    assert!(offered.iter().all(|name| !name.starts_with("Pause ")), "{offered:?}");
+    assert!(
+        offered.iter().all(|name| !name.starts_with("Pause ")),
+        "{offered:?}"
+    );
     rules::check(&page);
 }
 
@@ -53,16 +73,21 @@ fn what_changes_in_the_store_shows_without_a_reload() {
     let page = Page::open();
     page.go(&site.at("/queues"));
     let loads = page.events("Page.loadEventFired").len();
-    site.wait(site.backstop.draft("brand-new").json(&1).push()).unwrap();
+    site.wait(site.backstop.draft("brand-new").json(&1).push())
+        .unwrap();
     page.wait_until("the new queue is shown", |page| {
-        page.tree().iter().any(|node| node.role == "link" && node.name == "brand-new")
+        page.tree()
+            .iter()
+            .any(|node| node.role == "link" && node.name == "brand-new")
     });
     assert_eq!(page.events("Page.loadEventFired").len(), loads);
     rules::check(&page);
 }
 
 fn shows(page: &Page, queue: &str) -> bool {
-    page.tree().iter().any(|node| node.role == "link" && node.name == queue)
+    page.tree()
+        .iter()
+        .any(|node| node.role == "link" && node.name == queue)
 }
 
 #[test]
@@ -72,7 +97,10 @@ fn who_paused_is_sent_nothing_and_asks_for_nothing() {
     for each in [&page, &beside] {
         each.go(&site.at("/queues"));
     }
-    let push = |queue: &str| site.wait(site.backstop.draft(queue).json(&1).push()).unwrap();
+    let push = |queue: &str| {
+        site.wait(site.backstop.draft(queue).json(&1).push())
+            .unwrap()
+    };
     push("seen");
     page.wait_until("it is live at first", |page| shows(page, "seen"));
     page.click("button", "Live");
@@ -84,7 +112,12 @@ fn who_paused_is_sent_nothing_and_asks_for_nothing() {
         push(queue);
         beside.wait_until("it is told", |page| shows(page, queue));
     }
-    assert_eq!(asked(), before, "{:?}", page.events("Network.requestWillBeSent").last());
+    assert_eq!(
+        asked(),
+        before,
+        "{:?}",
+        page.events("Network.requestWillBeSent").last()
+    );
     assert!(!shows(&page, "first"));
     page.click("button", "Paused");
     page.wait_until("it is live again", |page| shows(page, "third"));

@@ -9,15 +9,25 @@ use backstop::core::port::Beat;
 #[tokio::test]
 async fn a_breaker_is_opened_and_reset_and_says_why_and_since_when() {
     let site = Site::new("");
-    let opened = site.post("/breakers/open", "name=emails&why=maintenance+until+noon").await;
+    let opened = site
+        .post("/breakers/open", "name=emails&why=maintenance+until+noon")
+        .await;
     assert_eq!(opened.location, "/breakers");
     let page = site.page("/breakers").await;
-    for said in ["maintenance until noon", ">open<", "Yes, reset emails", "failures in a row"] {
+    for said in [
+        "maintenance until noon",
+        ">open<",
+        "Yes, reset emails",
+        "failures in a row",
+    ] {
         assert!(page.contains(said), "{said} in {page}");
     }
     site.post("/breakers/reset", "name=emails").await;
     let page = site.page("/breakers").await;
-    assert!(page.contains(">closed<") && page.contains("Yes, stop emails"), "{page}");
+    assert!(
+        page.contains(">closed<") && page.contains("Yes, stop emails"),
+        "{page}"
+    );
     assert_eq!(said(&site).await, ["breaker open", "breaker reset"]);
 }
 
@@ -26,9 +36,18 @@ async fn a_gate_of_a_kind_with_a_slash_is_shut_by_its_name() {
     let site = Site::new("");
     site.post("/breakers/open", "name=emails%2Fa%2Fb").await;
     let page = site.page("/breakers").await;
-    assert!(page.contains("emails/a/b") && page.contains("opened by hand"), "{page}");
-    assert!(page.contains(">shut<") && !page.contains(">closed<"), "a gate is open or shut: {page}");
-    assert_eq!(site.post("/breakers/open", "name=").await.status, axum::http::StatusCode::BAD_REQUEST);
+    assert!(
+        page.contains("emails/a/b") && page.contains("opened by hand"),
+        "{page}"
+    );
+    assert!(
+        page.contains(">shut<") && !page.contains(">closed<"),
+        "a gate is open or shut: {page}"
+    );
+    assert_eq!(
+        site.post("/breakers/open", "name=").await.status,
+        axum::http::StatusCode::BAD_REQUEST
+    );
 }
 
 #[tokio::test]
@@ -50,7 +69,9 @@ async fn a_worker_that_holds_jobs_and_is_not_heard_stands_first() {
     heard("worker-alive").await;
     let page = site.page("/workers").await;
     let row = |name: &str| {
-        let (before, row) = page.split_once(&format!(">{name}<")).unwrap_or_else(|| panic!("{name}: {page}"));
+        let (before, row) = page
+            .split_once(&format!(">{name}<"))
+            .unwrap_or_else(|| panic!("{name}: {page}"));
         (before.len(), row.split("</tr>").next().unwrap())
     };
     let ((deaf, deaf_row), (alive, alive_row)) = (row("worker-deaf"), row("worker-alive"));
@@ -62,7 +83,10 @@ async fn a_worker_that_holds_jobs_and_is_not_heard_stands_first() {
             ),
         "{deaf_row}"
     );
-    assert!(alive_row.contains(">live<") && alive_row.contains("href=\"/queues/emails\""), "{alive_row}");
+    assert!(
+        alive_row.contains(">live<") && alive_row.contains("href=\"/queues/emails\""),
+        "{alive_row}"
+    );
     assert!(page.contains("<span class=\"late\">1</span>"), "{page}");
 }
 
@@ -71,7 +95,15 @@ async fn tells_of_itself(site: &Site, worker: &str) {
     let (config, attendance) = (site.app.config(), backstop::remote::Attendance::default());
     let remote = site.test.backstop.remote(&config, &attendance);
     let about = backstop::workers::About::default();
-    remote.beat(&backstop::core::WorkerName::new(worker), &about, Vec::new(), None).await.unwrap();
+    remote
+        .beat(
+            &backstop::core::WorkerName::new(worker),
+            &about,
+            Vec::new(),
+            None,
+        )
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -83,9 +115,17 @@ async fn a_worker_is_quieted_resumed_and_stopped_and_says_who_asked() {
     for said in ["Yes, quiet web/1", "Yes, stop web/1", ">live<"] {
         assert!(page.contains(said), "{said} in {page}");
     }
-    assert_eq!(site.post("/workers/quiet", "name=web%2F1").await.location, "/workers");
+    assert_eq!(
+        site.post("/workers/quiet", "name=web%2F1").await.location,
+        "/workers"
+    );
     let page = site.page("/workers").await;
-    for said in [">quiet<", "asked to be quiet by token ada", "Resume web/1", "Yes, stop web/1"] {
+    for said in [
+        ">quiet<",
+        "asked to be quiet by token ada",
+        "Resume web/1",
+        "Yes, stop web/1",
+    ] {
         assert!(page.contains(said), "{said} in {page}");
     }
     assert!(!page.contains("Yes, quiet web/1"), "{page}");
@@ -93,8 +133,22 @@ async fn a_worker_is_quieted_resumed_and_stopped_and_says_who_asked() {
     assert!(site.page("/workers").await.contains(">live<"));
     site.post("/workers/stop", "name=web%2F1").await;
     let page = site.page("/workers").await;
-    assert!(page.contains(">stopping<") && !page.contains("Yes, stop web/1"), "{page}");
+    assert!(
+        page.contains(">stopping<") && !page.contains("Yes, stop web/1"),
+        "{page}"
+    );
     site.post("/workers/stop", "name=nobody").await;
-    assert_eq!(said(&site).await, ["worker quiet", "worker resume", "worker stop", "worker stop"]);
-    assert_eq!(site.post("/workers/stop", "").await.status, axum::http::StatusCode::BAD_REQUEST);
+    assert_eq!(
+        said(&site).await,
+        [
+            "worker quiet",
+            "worker resume",
+            "worker stop",
+            "worker stop"
+        ]
+    );
+    assert_eq!(
+        site.post("/workers/stop", "").await.status,
+        axum::http::StatusCode::BAD_REQUEST
+    );
 }

@@ -26,7 +26,11 @@ async fn listen_as(who: &str, router: &Router, last: Option<&str>) -> (StatusCod
         Some(id) => request.header("last-event-id", id),
         None => request,
     };
-    let answer = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let answer = router
+        .clone()
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await
+        .unwrap();
     if answer.status() == StatusCode::OK {
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
         assert_eq!(answer.headers()["x-accel-buffering"], "no");
@@ -38,7 +42,9 @@ async fn listen_as(who: &str, router: &Router, last: Option<&str>) -> (StatusCod
 async fn next(stream: &mut BodyDataStream) -> (String, String, String) {
     let mut text = String::new();
     while !text.contains("data:") {
-        let part = tokio::time::timeout(Duration::from_mins(2), stream.next()).await.expect("an event comes");
+        let part = tokio::time::timeout(Duration::from_mins(2), stream.next())
+            .await
+            .expect("an event comes");
         text.push_str(std::str::from_utf8(&part.expect("it goes on").unwrap()).unwrap());
     }
     let field = |name: &str| {
@@ -52,7 +58,11 @@ async fn next(stream: &mut BodyDataStream) -> (String, String, String) {
 async fn a_viewer_is_told_to_look_and_then_what_changed() {
     let site = Site::new("");
     let (_, mut stream) = listen(&router(&site), None).await;
-    assert_eq!(next(&mut stream).await.0, "changed", "whatever happened since the page was made");
+    assert_eq!(
+        next(&mut stream).await.0,
+        "changed",
+        "whatever happened since the page was made"
+    );
     tokio::time::sleep(Duration::from_secs(2)).await;
     ready(&site.test.backstop, "emails", "a").await;
     let (name, data, _) = next(&mut stream).await;
@@ -75,7 +85,11 @@ async fn who_comes_back_with_the_newest_id_has_missed_nothing() {
     let (_, mut stays) = listen(&router, None).await;
     let (_, _, id) = next(&mut stays).await;
     let (_, mut back) = listen(&router, Some(&id)).await;
-    assert_eq!(next(&mut back).await.0, "tick", "nothing to look at before that");
+    assert_eq!(
+        next(&mut back).await.0,
+        "tick",
+        "nothing to look at before that"
+    );
     let (_, mut stranger) = listen(&router, Some("of-another-server-1")).await;
     assert_eq!(next(&mut stranger).await.0, "changed");
 }
@@ -90,7 +104,10 @@ async fn one_viewer_too_many_is_turned_away_until_another_leaves() {
         viewers.push(listen_as(&who, &router, None).await);
     }
     assert!(viewers.iter().all(|(status, _)| *status == StatusCode::OK));
-    assert_eq!(listen(&router, None).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        listen(&router, None).await.0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
     viewers.pop();
     assert_eq!(listen(&router, None).await.0, StatusCode::OK);
 }
@@ -104,14 +121,20 @@ async fn nobody_has_more_places_than_one_may_have_and_who_leaves_gives_theirs_ba
         viewers.push(listen_as("ada", &router, None).await);
     }
     assert!(viewers.iter().all(|(status, _)| *status == StatusCode::OK));
-    assert_eq!(listen_as("ada", &router, None).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        listen_as("ada", &router, None).await.0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
     assert_eq!(listen_as("grace", &router, None).await.0, StatusCode::OK);
     for _ in 0..3 {
         viewers.pop();
         viewers.push(listen_as("ada", &router, None).await);
         assert_eq!(viewers.last().unwrap().0, StatusCode::OK);
     }
-    assert_eq!(listen_as("ada", &router, None).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        listen_as("ada", &router, None).await.0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +147,8 @@ async fn a_hundred_changes_within_a_second_are_told_as_two_at_most() {
     let mut events = Vec::new();
     for n in 0..100 {
         ready(&site.test.backstop, "emails", &n.to_string()).await;
-        if let Ok(event) = tokio::time::timeout(Duration::from_millis(10), next(&mut stream)).await {
+        if let Ok(event) = tokio::time::timeout(Duration::from_millis(10), next(&mut stream)).await
+        {
             events.push(event);
         }
     }

@@ -16,11 +16,24 @@ use tower::ServiceExt as _;
 
 /// A ready job.
 pub(crate) async fn ready(backstop: &Backstop, queue: &str, name: &str) -> JobId {
-    backstop.draft(queue).id(name).kind("task").payload(r#"{"n":1}"#).push().await.unwrap().id
+    backstop
+        .draft(queue)
+        .id(name)
+        .kind("task")
+        .payload(r#"{"n":1}"#)
+        .push()
+        .await
+        .unwrap()
+        .id
 }
 
 /// A job that is dead of this.
-pub(crate) async fn dead(backstop: &Backstop, queue: &str, name: &str, error: ErrorReport) -> JobId {
+pub(crate) async fn dead(
+    backstop: &Backstop,
+    queue: &str,
+    name: &str,
+    error: ErrorReport,
+) -> JobId {
     let id = ready(backstop, queue, name).await;
     drain_dead(backstop, queue, "w", error).await;
     id
@@ -32,7 +45,13 @@ pub(crate) async fn drain_dead(backstop: &Backstop, queue: &str, worker: &str, e
         let error = error.clone();
         async move { Err(Fail::with_advice(error, Advice::Dead)) }
     };
-    backstop.worker().name(worker).handle_raw(queue, handler).drain().await.unwrap();
+    backstop
+        .worker()
+        .name(worker)
+        .handle_raw(queue, handler)
+        .drain()
+        .await
+        .unwrap();
 }
 
 /// A job in the hands of a worker.
@@ -43,9 +62,15 @@ pub(crate) async fn running(backstop: &Backstop, queue: &str, name: &str, worker
         number: LeaseNumber::draw(u64::from_be_bytes(*id.as_bytes().first_chunk().unwrap())),
         worker: WorkerName::new(worker),
         until: now.after(Span::secs(15)),
-        wants: vec![Want { queue: queue.parse().unwrap(), max: 1 }],
+        wants: vec![Want {
+            queue: queue.parse().unwrap(),
+            max: 1,
+        }],
     };
-    assert_eq!(backstop.store().claim(claim, now).await.unwrap().runs.len(), 1);
+    assert_eq!(
+        backstop.store().claim(claim, now).await.unwrap().runs.len(),
+        1
+    );
     id
 }
 
@@ -53,7 +78,12 @@ pub(crate) async fn running(backstop: &Backstop, queue: &str, name: &str, worker
 pub(crate) async fn heard(backstop: &Backstop, queue: &str, worker: &str) {
     let (now, queues) = (backstop.now(), vec![queue.parse().unwrap()]);
     let until = now.after(Span::secs(15));
-    let beat = Beat { worker: WorkerName::new(worker), queues, leases: Vec::new(), until };
+    let beat = Beat {
+        worker: WorkerName::new(worker),
+        queues,
+        leases: Vec::new(),
+        until,
+    };
     backstop.store().beat(beat, now).await.unwrap();
 }
 
@@ -68,17 +98,29 @@ pub(crate) async fn until_said(site: &Site, address: &str, said: &str) -> String
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     });
-    waited.await.unwrap_or_else(|_| panic!("{address} never says {said}"))
+    waited
+        .await
+        .unwrap_or_else(|_| panic!("{address} never says {said}"))
 }
 
 /// The state of a job; `None` if it is gone.
 pub(crate) async fn state(site: &Site, id: JobId) -> Option<State> {
-    site.test.backstop.job(id).await.unwrap().map(|job| job.state)
+    site.test
+        .backstop
+        .job(id)
+        .await
+        .unwrap()
+        .map(|job| job.state)
 }
 
 /// What the audit says was done, by its words: the clock of these tests stands still.
 pub(crate) async fn said(site: &Site) -> Vec<String> {
-    let mut said: Vec<String> = site.audit().await.into_iter().map(|(_, what)| what).collect();
+    let mut said: Vec<String> = site
+        .audit()
+        .await
+        .into_iter()
+        .map(|(_, what)| what)
+        .collect();
     said.sort_unstable();
     said
 }
@@ -93,9 +135,15 @@ pub(crate) struct Answered {
 /// Asks for a page with headers of one's own.
 pub(crate) async fn ask(app: &App, request: Request<Body>) -> Answered {
     let caller = Caller::new("token ada", Scopes::ALL);
-    let router = pages::routes().layer(Extension(caller)).with_state(app.clone());
+    let router = pages::routes()
+        .layer(Extension(caller))
+        .with_state(app.clone());
     let answer = router.oneshot(request).await.unwrap();
     let (status, headers) = (answer.status(), answer.headers().clone());
     let body = to_bytes(answer.into_body(), 16 << 20).await.unwrap();
-    Answered { status, headers, body: String::from_utf8(body.to_vec()).unwrap() }
+    Answered {
+        status,
+        headers,
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    }
 }

@@ -13,30 +13,68 @@ async fn a_job_says_why_it_waits() {
     let backstop = &site.test.backstop;
     let id = ready(backstop, "emails", "a").await;
     assert!(
-        site.page(&format!("/jobs/{id}")).await.contains("It is ready, but no live worker serves its queue.")
+        site.page(&format!("/jobs/{id}"))
+            .await
+            .contains("It is ready, but no live worker serves its queue.")
     );
-    backstop.changes("ada").pause(&"emails".parse().unwrap()).await.unwrap();
+    backstop
+        .changes("ada")
+        .pause(&"emails".parse().unwrap())
+        .await
+        .unwrap();
     let page = site.page(&format!("/jobs/{id}")).await;
-    assert!(page.contains("Its queue is paused.") && page.contains("Resume the queue"), "{page}");
+    assert!(
+        page.contains("Its queue is paused.") && page.contains("Resume the queue"),
+        "{page}"
+    );
     let held = running(backstop, "other", "b", "worker-7").await;
-    assert!(site.page(&format!("/jobs/{held}")).await.contains("It is running on worker-7"));
+    assert!(
+        site.page(&format!("/jobs/{held}"))
+            .await
+            .contains("It is running on worker-7")
+    );
     site.test.clock.advance(Span::minutes(5));
-    assert!(site.page(&format!("/jobs/{held}")).await.contains("Worker worker-7 vanished with it"));
+    assert!(
+        site.page(&format!("/jobs/{held}"))
+            .await
+            .contains("Worker worker-7 vanished with it")
+    );
 }
 
 /// One that knows a kind of `strange`, and starts one job of `limited` in an hour, for as long as it is kept.
 fn worker(backstop: &Backstop) -> Running {
-    let limit = RateLimit { count: 1, per: Span::hours(1), over: Some(Span::minutes(5)), burst: None };
-    let worker = backstop.worker().name("w").handle_kind("strange", "ours", Exec::shell("true"));
+    let limit = RateLimit {
+        count: 1,
+        per: Span::hours(1),
+        over: Some(Span::minutes(5)),
+        burst: None,
+    };
+    let worker = backstop
+        .worker()
+        .name("w")
+        .handle_kind("strange", "ours", Exec::shell("true"));
     let worker = worker.handle_raw("limited", |_| async { Ok(()) });
-    worker.queue("limited", QueueSettings::default().rate_limited(limit)).start().unwrap()
+    worker
+        .queue("limited", QueueSettings::default().rate_limited(limit))
+        .start()
+        .unwrap()
 }
 
 /// A job that was called off, and another one that has its unique key by now.
 async fn twins(site: &Site) -> (JobId, JobId) {
-    let push = async || site.test.backstop.draft("twins").unique_key("k").push().await.unwrap().id;
+    let push = async || {
+        site.test
+            .backstop
+            .draft("twins")
+            .unique_key("k")
+            .push()
+            .await
+            .unwrap()
+            .id
+    };
     let first = push().await;
-    site.post("/jobs/act", &format!("action=cancel&id={first}&back=job")).await;
+    site.post("/jobs/act", &format!("action=cancel&id={first}&back=job"))
+        .await;
     (first, push().await)
 }
 
@@ -45,13 +83,29 @@ async fn every_gate_is_named_with_where_to_go() {
     let site = Site::new("");
     let backstop = &site.test.backstop;
     for guard in ["broken", "gated/task"] {
-        backstop.breakers().open(&guard.parse().unwrap(), "maintenance").await.unwrap();
+        backstop
+            .breakers()
+            .open(&guard.parse().unwrap(), "maintenance")
+            .await
+            .unwrap();
     }
     let (first, second) = twins(&site).await;
-    let later = backstop.draft("q").after(Span::hours(1)).push().await.unwrap().id;
+    let later = backstop
+        .draft("q")
+        .after(Span::hours(1))
+        .push()
+        .await
+        .unwrap()
+        .id;
     let _worker = worker(backstop);
     ready(backstop, "limited", "first").await;
-    let strange = backstop.draft("strange").kind("theirs").push().await.unwrap().id;
+    let strange = backstop
+        .draft("strange")
+        .kind("theirs")
+        .push()
+        .await
+        .unwrap()
+        .id;
     let twin = format!("/jobs/{second}?queue=twins");
     for (id, sentence, next) in [
         (
@@ -69,15 +123,32 @@ async fn every_gate_is_named_with_where_to_go() {
             "Rate limit until",
             Some(("/queues/limited", "Look at its queue")),
         ),
-        (first, "it cannot come back", Some((twin.as_str(), "Look at its twin"))),
-        (strange, "has no handler for that", Some(("/workers", "Look at the workers"))),
+        (
+            first,
+            "it cannot come back",
+            Some((twin.as_str(), "Look at its twin")),
+        ),
+        (
+            strange,
+            "has no handler for that",
+            Some(("/workers", "Look at the workers")),
+        ),
         (later, "It is not due before", None),
     ] {
         let page = until_said(&site, &format!("/jobs/{id}"), sentence).await;
-        let lead = page.split("<p class=\"lead break\">").nth(1).unwrap().split("</p>").next().unwrap();
+        let lead = page
+            .split("<p class=\"lead break\">")
+            .nth(1)
+            .unwrap()
+            .split("</p>")
+            .next()
+            .unwrap();
         match next {
             Some((link, word)) => {
-                assert!(lead.contains(&format!("<a href=\"{link}\">{word}</a>.")), "{lead}");
+                assert!(
+                    lead.contains(&format!("<a href=\"{link}\">{word}</a>.")),
+                    "{lead}"
+                );
             }
             None => assert!(!lead.contains("<a "), "{lead}"),
         }
@@ -92,9 +163,14 @@ async fn a_running_job_tells_since_when_and_on_whom() {
     site.test.clock.advance(Span::secs(12));
     let address = format!("/jobs/{held}");
     let page = site.page(&address).await;
-    let life = page.split("What happened").nth(1).expect("its life is told");
+    let life = page
+        .split("What happened")
+        .nth(1)
+        .expect("its life is told");
     assert!(
-        life.contains("Attempt 1 runs on &#60;b&#62;worker-7, started</span> <span class=\"at\"><time"),
+        life.contains(
+            "Attempt 1 runs on &#60;b&#62;worker-7, started</span> <span class=\"at\"><time"
+        ),
         "{life}"
     );
     assert!(
@@ -104,9 +180,16 @@ async fn a_running_job_tells_since_when_and_on_whom() {
     assert!(!page.contains("<b>worker"), "{page}");
     site.test.clock.advance(Span::secs(8));
     let page = site.page(&address).await;
-    let life = page.split("What happened").nth(1).expect("its life is told");
-    let started = life.find("Attempt 1 started on").expect("its start is told");
-    let over = life.find("The lease of &#60;b&#62;worker-7 is over").expect("its end is told");
+    let life = page
+        .split("What happened")
+        .nth(1)
+        .expect("its life is told");
+    let started = life
+        .find("Attempt 1 started on")
+        .expect("its start is told");
+    let over = life
+        .find("The lease of &#60;b&#62;worker-7 is over")
+        .expect("its end is told");
     assert!(started < over, "{life}");
 }
 
@@ -117,16 +200,34 @@ async fn its_failures_are_told_in_order_with_the_waits_between() {
     let id = ready(backstop, "q", "a").await;
     for run in 1..=3 {
         let handler = move |_| async move { Err(Fail::retry(format!("failure number {run}"))) };
-        backstop.worker().name("w").handle_raw("q", handler).drain().await.unwrap();
+        backstop
+            .worker()
+            .name("w")
+            .handle_raw("q", handler)
+            .drain()
+            .await
+            .unwrap();
         site.test.clock.advance(Span::minutes(1));
     }
     let page = site.page(&format!("/jobs/{id}")).await;
-    let page = page.split("What happened").nth(1).expect("its life is told");
-    let places: Vec<usize> =
-        ["Came in", "failure number 1", "waited", "failure number 2", "failure number 3", "Given up"]
-            .iter()
-            .map(|words| page.find(words).unwrap_or_else(|| panic!("{words} in {page}")))
-            .collect();
+    let page = page
+        .split("What happened")
+        .nth(1)
+        .expect("its life is told");
+    let places: Vec<usize> = [
+        "Came in",
+        "failure number 1",
+        "waited",
+        "failure number 2",
+        "failure number 3",
+        "Given up",
+    ]
+    .iter()
+    .map(|words| {
+        page.find(words)
+            .unwrap_or_else(|| panic!("{words} in {page}"))
+    })
+    .collect();
     assert!(places.is_sorted(), "{places:?}");
     assert!(page.contains("Attempt 2 failed"), "{page}");
 }
@@ -138,22 +239,43 @@ async fn a_payload_is_shown_with_exact_numbers_and_without_secrets() {
     let draft = site.test.backstop.draft("q").kind("k").payload(payload);
     let id = draft.push().await.unwrap().id;
     let page = site.page(&format!("/jobs/{id}")).await;
-    assert!(page.contains("12345678901234567890") && page.contains("1.10"), "{page}");
-    assert!(page.contains("[redacted]") && !page.contains("hunter2"), "{page}");
-    assert_eq!(site.audit().await, [], "looking at what anybody may see is no change");
+    assert!(
+        page.contains("12345678901234567890") && page.contains("1.10"),
+        "{page}"
+    );
+    assert!(
+        page.contains("[redacted]") && !page.contains("hunter2"),
+        "{page}"
+    );
+    assert_eq!(
+        site.audit().await,
+        [],
+        "looking at what anybody may see is no change"
+    );
     let whole = site.post(&format!("/jobs/{id}/payload"), "").await;
     assert_eq!(whole.status, StatusCode::OK);
     assert!(whole.body.contains("hunter2"), "{}", whole.body);
-    assert_eq!(site.audit().await, [("token ada".to_owned(), "job payload".to_owned())]);
+    assert_eq!(
+        site.audit().await,
+        [("token ada".to_owned(), "job payload".to_owned())]
+    );
 }
 
 #[tokio::test]
 async fn who_may_only_look_is_not_offered_the_whole_payload() {
     let site = Site::read_only("");
-    let draft = site.test.backstop.draft("q").kind("k").payload(r#"{"password":"hunter2"}"#);
+    let draft = site
+        .test
+        .backstop
+        .draft("q")
+        .kind("k")
+        .payload(r#"{"password":"hunter2"}"#);
     let id = draft.push().await.unwrap().id;
     let page = site.page(&format!("/jobs/{id}")).await;
-    assert!(!page.contains("hunter2") && !page.contains("/payload"), "{page}");
+    assert!(
+        !page.contains("hunter2") && !page.contains("/payload"),
+        "{page}"
+    );
 }
 
 #[tokio::test]
@@ -167,7 +289,10 @@ async fn it_is_retried_cancelled_and_deleted_from_its_own_page() {
     assert_eq!(state(&site, id).await, Some(State::Cancelled));
     assert_eq!(site.post("/jobs/act", &act("retry")).await.location, page);
     assert_eq!(state(&site, id).await, Some(State::Ready));
-    assert_eq!(site.post("/jobs/act", &act("delete")).await.location, "/jobs");
+    assert_eq!(
+        site.post("/jobs/act", &act("delete")).await.location,
+        "/jobs"
+    );
     assert_eq!(state(&site, id).await, None);
     assert_eq!(said(&site).await, ["job cancel", "job delete", "job retry"]);
 }
@@ -175,7 +300,10 @@ async fn it_is_retried_cancelled_and_deleted_from_its_own_page() {
 #[tokio::test]
 async fn a_dead_letter_names_its_group_and_what_was_around_it() {
     let site = Site::new("");
-    let error = ErrorReport { error_type: Some("Timeout".to_owned()), ..ErrorReport::message("no answer") };
+    let error = ErrorReport {
+        error_type: Some("Timeout".to_owned()),
+        ..ErrorReport::message("no answer")
+    };
     let id = dead(&site.test.backstop, "q", "a", error).await;
     let page = site.page(&format!("/dead/{id}")).await;
     for said in [
@@ -186,7 +314,8 @@ async fn a_dead_letter_names_its_group_and_what_was_around_it() {
     ] {
         assert!(page.contains(said), "{said} in {page}");
     }
-    site.post("/dead/act", &format!("action=requeue&id={id}&back=job")).await;
+    site.post("/dead/act", &format!("action=requeue&id={id}&back=job"))
+        .await;
     assert_eq!(
         site.get(&format!("/dead/{id}")).await.location,
         format!("/jobs/{id}"),
@@ -199,5 +328,8 @@ async fn a_job_of_no_kind_is_called_by_its_queue() {
     let site = Site::new("");
     let id = site.test.backstop.draft("emails").push().await.unwrap().id;
     let page = site.page(&format!("/jobs/{id}")).await;
-    assert!(page.contains("<h1>Job of emails</h1>") && !page.contains("<h1>default"), "{page}");
+    assert!(
+        page.contains("<h1>Job of emails</h1>") && !page.contains("<h1>default"),
+        "{page}"
+    );
 }

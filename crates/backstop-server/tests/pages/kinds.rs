@@ -11,9 +11,18 @@ async fn worked() -> Site {
         backstop.draft("mail").kind(kind).push().await.unwrap();
     }
     let handler = |run: Run| async move {
-        if run.kind().as_str() == "bad" { Err(Fail::retry("boom")) } else { Ok(()) }
+        if run.kind().as_str() == "bad" {
+            Err(Fail::retry("boom"))
+        } else {
+            Ok(())
+        }
     };
-    backstop.worker().handle_raw("mail", handler).drain().await.unwrap();
+    backstop
+        .worker()
+        .handle_raw("mail", handler)
+        .drain()
+        .await
+        .unwrap();
     backstop.spreads().write().await.unwrap();
     site
 }
@@ -23,12 +32,22 @@ async fn kinds_tell_their_runs_failures_and_how_long_they_took() {
     let site = worked().await;
     for window in ["", "?window=5m", "?window=1h", "?window=24h", "?window=7d"] {
         let page = site.page(&format!("/kinds{window}")).await;
-        assert!(page.contains("good&#60;b&#62;") && !page.contains("good<b>"), "{window}: {page}");
-        assert!(page.contains("100 %") && page.contains("How long runs took"), "{window}: {page}");
+        assert!(
+            page.contains("good&#60;b&#62;") && !page.contains("good<b>"),
+            "{window}: {page}"
+        );
+        assert!(
+            page.contains("100 %") && page.contains("How long runs took"),
+            "{window}: {page}"
+        );
         assert!(page.contains("href=\"/queues/mail\""), "{window}: {page}");
     }
     site.test.clock.advance(Span::hours(2));
-    assert!(site.page("/kinds?window=1h").await.contains("No run ended in this time"));
+    assert!(
+        site.page("/kinds?window=1h")
+            .await
+            .contains("No run ended in this time")
+    );
     assert!(site.page("/kinds?window=24h").await.contains("bad"));
 }
 

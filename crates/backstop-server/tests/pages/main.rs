@@ -1,6 +1,10 @@
 //! The pages of queues, jobs, dead letters, workers, breakers and the audit, as a browser gets them.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "in a test, a panic is how to say no")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "in a test, a panic is how to say no"
+)]
 
 mod actions;
 mod audit;

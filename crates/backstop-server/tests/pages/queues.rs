@@ -7,18 +7,37 @@ use backstop::core::failure::ErrorReport;
 use backstop::core::port::Gate;
 
 async fn gate(site: &Site, queue: &str) -> Gate {
-    let queues = site.test.backstop.store().queues(site.test.backstop.now()).await.unwrap();
-    queues.into_iter().find(|status| status.name.as_str() == queue).unwrap().gate
+    let queues = site
+        .test
+        .backstop
+        .store()
+        .queues(site.test.backstop.now())
+        .await
+        .unwrap();
+    queues
+        .into_iter()
+        .find(|status| status.name.as_str() == queue)
+        .unwrap()
+        .gate
 }
 
 #[tokio::test]
 async fn a_queue_is_paused_and_resumed_and_the_audit_says_who_did_it() {
     let site = Site::new("");
     ready(&site.test.backstop, "emails", "a").await;
-    let paused = site.post("/queues/emails/pause", "back=list&search=em").await;
-    assert_eq!((paused.status, paused.location.as_str()), (StatusCode::SEE_OTHER, "/queues?search=em"));
+    let paused = site
+        .post("/queues/emails/pause", "back=list&search=em")
+        .await;
+    assert_eq!(
+        (paused.status, paused.location.as_str()),
+        (StatusCode::SEE_OTHER, "/queues?search=em")
+    );
     assert_eq!(gate(&site, "emails").await, Gate::Paused);
-    assert!(site.page("/queues/emails").await.contains("action=\"/queues/emails/resume\""));
+    assert!(
+        site.page("/queues/emails")
+            .await
+            .contains("action=\"/queues/emails/resume\"")
+    );
     let resumed = site.post("/queues/emails/resume", "").await;
     assert_eq!(resumed.location, "/queues/emails");
     assert_eq!(gate(&site, "emails").await, Gate::Open);
@@ -32,19 +51,39 @@ async fn all_queues_are_paused_together_and_only_those_are_resumed() {
     for queue in ["emails", "orders", "by-hand"] {
         ready(&site.test.backstop, queue, queue).await;
     }
-    assert!(!site.page("/queues").await.contains("ask-resume-all"), "nothing is paused yet");
+    assert!(
+        !site.page("/queues").await.contains("ask-resume-all"),
+        "nothing is paused yet"
+    );
     site.post("/queues/by-hand/pause", "").await;
-    let paused = site.post("/queues", "action=pause&search=em&reason=the+network+moves").await;
-    assert_eq!((paused.status, paused.location.as_str()), (StatusCode::SEE_OTHER, "/queues?search=em"));
+    let paused = site
+        .post("/queues", "action=pause&search=em&reason=the+network+moves")
+        .await;
+    assert_eq!(
+        (paused.status, paused.location.as_str()),
+        (StatusCode::SEE_OTHER, "/queues?search=em")
+    );
     for queue in ["emails", "orders", "by-hand"] {
         assert_eq!(gate(&site, queue).await, Gate::Paused, "{queue}");
     }
-    assert!(!site.page("/queues").await.contains("ask-pause-all"), "all are paused already");
+    assert!(
+        !site.page("/queues").await.contains("ask-pause-all"),
+        "all are paused already"
+    );
     site.post("/queues", "action=resume").await;
-    assert_eq!((gate(&site, "emails").await, gate(&site, "orders").await), (Gate::Open, Gate::Open));
+    assert_eq!(
+        (gate(&site, "emails").await, gate(&site, "orders").await),
+        (Gate::Open, Gate::Open)
+    );
     assert_eq!(gate(&site, "by-hand").await, Gate::Paused);
-    assert_eq!(said(&site).await, ["queue pause", "queue pause", "queue resume"]);
-    assert_eq!(site.post("/queues", "action=").await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        said(&site).await,
+        ["queue pause", "queue pause", "queue resume"]
+    );
+    assert_eq!(
+        site.post("/queues", "action=").await.status,
+        StatusCode::BAD_REQUEST
+    );
 }
 
 #[tokio::test]
@@ -64,7 +103,10 @@ async fn a_list_shows_how_many_jobs_are_where_and_leads_to_them() {
     ] {
         assert!(page.contains(link), "{link} in {page}");
     }
-    assert!(page.contains("1 running, 3 ready, 1 dead"), "the bar says it in words: {page}");
+    assert!(
+        page.contains("1 running, 3 ready, 1 dead"),
+        "the bar says it in words: {page}"
+    );
 }
 
 #[tokio::test]
@@ -74,8 +116,15 @@ async fn a_search_finds_queues_by_a_part_of_their_name() {
         ready(&site.test.backstop, queue, queue).await;
     }
     let page = site.page("/queues?search=mail").await;
-    assert!(page.contains("/queues/emails") && !page.contains("/queues/billing"), "{page}");
-    assert!(site.page("/queues?search=zzz").await.contains("No queue of that name"));
+    assert!(
+        page.contains("/queues/emails") && !page.contains("/queues/billing"),
+        "{page}"
+    );
+    assert!(
+        site.page("/queues?search=zzz")
+            .await
+            .contains("No queue of that name")
+    );
 }
 
 #[tokio::test]
@@ -85,10 +134,19 @@ async fn one_queue_says_what_decides_how_fast_it_goes() {
     let backstop = &site.test.backstop;
     ready(backstop, "emails", "a").await;
     running(backstop, "emails", "r", "worker-7").await;
-    backstop.changes("ada").open(&"emails".parse().unwrap(), "maintenance until noon").await.unwrap();
+    backstop
+        .changes("ada")
+        .open(&"emails".parse().unwrap(), "maintenance until noon")
+        .await
+        .unwrap();
     let page = site.page("/queues/emails").await;
-    for said in ["8 on each worker", "maintenance until noon", "breaker open", "without a bound", "none here"]
-    {
+    for said in [
+        "8 on each worker",
+        "maintenance until noon",
+        "breaker open",
+        "without a bound",
+        "none here",
+    ] {
         assert!(page.contains(said), "{said} in {page}");
     }
 }

@@ -43,7 +43,11 @@ async fn a_store_that_does_not_answer_is_told_with_503() {
     ] {
         let request = Request::get(address).body(Body::empty()).unwrap();
         let answer = router.clone().oneshot(request).await.unwrap();
-        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{address}");
+        assert_eq!(
+            answer.status(),
+            StatusCode::SERVICE_UNAVAILABLE,
+            "{address}"
+        );
         let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         let page = String::from_utf8(body.to_vec()).unwrap();
         assert!(
@@ -57,12 +61,21 @@ async fn a_store_that_does_not_answer_is_told_with_503() {
 async fn a_change_that_the_store_did_not_take_is_told_with_503() {
     let (store, router) = given();
     store.set_down(true);
-    for address in ["/queues/q/pause", "/breakers/open", "/jobs/act", "/dead/act"] {
+    for address in [
+        "/queues/q/pause",
+        "/breakers/open",
+        "/jobs/act",
+        "/dead/act",
+    ] {
         let request = Request::post(address)
             .header("content-type", "application/x-www-form-urlencoded")
             .body(Body::from("name=q&action=delete&id=x"))
             .unwrap();
         let answer = router.clone().oneshot(request).await.unwrap();
-        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{address}");
+        assert_eq!(
+            answer.status(),
+            StatusCode::SERVICE_UNAVAILABLE,
+            "{address}"
+        );
     }
 }

@@ -36,12 +36,23 @@ impl Site {
     /// Under a path, for a caller with these rights.
     pub(crate) fn mounted(config: &str, base: &str, scopes: Scopes) -> Self {
         let test = testing::start();
-        let written = Written { path: "backstop.toml", text: config };
+        let written = Written {
+            path: "backstop.toml",
+            text: config,
+        };
         let config = resolve(Some(written), Overrides::default(), Overrides::default()).unwrap();
         let app = App::new(test.backstop.clone(), config, base);
         let routes = pages::routes().layer(Extension(Caller::new("token ada", scopes)));
-        let router = if base.is_empty() { routes } else { Router::new().nest(base, routes) };
-        Self { router: router.with_state(app.clone()), test, app }
+        let router = if base.is_empty() {
+            routes
+        } else {
+            Router::new().nest(base, routes)
+        };
+        Self {
+            router: router.with_state(app.clone()),
+            test,
+            app,
+        }
     }
 
     /// For who may only look.
@@ -50,7 +61,8 @@ impl Site {
     }
 
     pub(crate) async fn get(&self, address: &str) -> Got {
-        self.ask(Request::get(address).body(Body::empty()).unwrap()).await
+        self.ask(Request::get(address).body(Body::empty()).unwrap())
+            .await
     }
 
     /// A page that is there, and harmless.
@@ -74,7 +86,10 @@ impl Site {
     async fn ask(&self, request: Request<Body>) -> Got {
         let answer = self.router.clone().oneshot(request).await.unwrap();
         let status = answer.status();
-        let location = answer.headers().get(header::LOCATION).map(|at| at.to_str().unwrap().to_owned());
+        let location = answer
+            .headers()
+            .get(header::LOCATION)
+            .map(|at| at.to_str().unwrap().to_owned());
         let body = to_bytes(answer.into_body(), 16 << 20).await.unwrap();
         Got {
             status,
@@ -86,20 +101,34 @@ impl Site {
     /// What the audit says, the newest first.
     pub(crate) async fn audit(&self) -> Vec<(String, String)> {
         let entries = self.test.backstop.audit("").entries(100).await.unwrap();
-        entries.into_iter().map(|entry| (entry.who, entry.what)).collect()
+        entries
+            .into_iter()
+            .map(|entry| (entry.who, entry.what))
+            .collect()
     }
 }
 
 /// Nothing of the hostile text is markup, no script and no style stands in the page, and all that is opened is closed.
 pub(crate) fn harmless(body: &str) {
-    for markup in ["<script>", "<img", "onerror='", " style=", "<style", "javascript:"] {
+    for markup in [
+        "<script>",
+        "<img",
+        "onerror='",
+        " style=",
+        "<style",
+        "javascript:",
+    ] {
         assert!(!body.contains(markup), "{markup} in {body}");
     }
     let mut open: Vec<&str> = Vec::new();
     let void = ["meta", "link", "input", "br", "hr", "!doctype"];
     for tag in body.split('<').skip(1) {
         let (tag, _) = tag.split_once('>').expect("a tag ends");
-        let name = tag.trim_start_matches('/').split([' ', '\n', '/']).next().unwrap_or_default();
+        let name = tag
+            .trim_start_matches('/')
+            .split([' ', '\n', '/'])
+            .next()
+            .unwrap_or_default();
         if void.contains(&name.to_ascii_lowercase().as_str()) || tag.ends_with('/') {
             continue;
         }
@@ -115,9 +144,16 @@ pub(crate) fn harmless(body: &str) {
 /// Every address in a page is under its base.
 pub(crate) fn all_under(body: &str, base: &str) {
     for attribute in ["href=\"", "action=\"", "src=\""] {
-        for address in body.split(attribute).skip(1).filter_map(|rest| rest.split('"').next()) {
+        for address in body
+            .split(attribute)
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+        {
             let is_here = address.starts_with('#') || address.starts_with('?');
-            assert!(is_here || address.starts_with(base), "{address} is not under {base}");
+            assert!(
+                is_here || address.starts_with(base),
+                "{address} is not under {base}"
+            );
         }
     }
 }

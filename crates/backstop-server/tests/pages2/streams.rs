@@ -17,8 +17,10 @@ fn record(key: &str, position: i64) -> Record {
         position,
         step: 60,
         tenant: Some(HOSTILE.into()),
-        payload: Payload::json(serde_json::json!({ "text": HOSTILE, "password": "hunter2" }).to_string())
-            .unwrap(),
+        payload: Payload::json(
+            serde_json::json!({ "text": HOSTILE, "password": "hunter2" }).to_string(),
+        )
+        .unwrap(),
     }
 }
 
@@ -26,7 +28,15 @@ fn record(key: &str, position: i64) -> Record {
 async fn given(site: &Site, key: &str, positions: &[i64], standing: Standing) {
     let (backstop, name) = (&site.test.backstop, StreamName::new("uptime").unwrap());
     let stream = backstop.stream("uptime").unwrap();
-    stream.offer(positions.iter().map(|position| record(key, *position)).collect()).await.unwrap();
+    stream
+        .offer(
+            positions
+                .iter()
+                .map(|position| record(key, *position))
+                .collect(),
+        )
+        .await
+        .unwrap();
     let key: StreamKey = key.try_into().unwrap();
     let (now, number) = (backstop.now(), LeaseNumber::draw(7));
     let take = Take {
@@ -37,10 +47,26 @@ async fn given(site: &Site, key: &str, positions: &[i64], standing: Standing) {
         wanted: Wanted::Keys(vec![key.clone()]),
     };
     let taken = backstop.store().take(take, now).await.unwrap();
-    let due = standing.wait.map(|wait| backstop::Time::from_micros(wait.due));
-    let change = Change { watermark: Some(60), standing: standing.to_bytes(), ..Change::default() };
-    let lease = KeyLease { stream: name, key, number };
-    let advance = Advance { lease, turn: 1, seen: taken.keys[0].arrived, change, then: Then::Release(due) };
+    let due = standing
+        .wait
+        .map(|wait| backstop::Time::from_micros(wait.due));
+    let change = Change {
+        watermark: Some(60),
+        standing: standing.to_bytes(),
+        ..Change::default()
+    };
+    let lease = KeyLease {
+        stream: name,
+        key,
+        number,
+    };
+    let advance = Advance {
+        lease,
+        turn: 1,
+        seen: taken.keys[0].arrived,
+        change,
+        then: Then::Release(due),
+    };
     backstop.store().advance(vec![advance], now).await.unwrap();
 }
 
@@ -49,13 +75,22 @@ fn waiting(site: &Site) -> Standing {
     let mut missed = Missed::default();
     missed.add(0, 60, 1);
     let late = [(0, site.test.backstop.now().as_micros())].into();
-    Standing { step: Some(60), wait: Some(Wait { attempt: 2, due }), missed, late, ..Standing::default() }
+    Standing {
+        step: Some(60),
+        wait: Some(Wait { attempt: 2, due }),
+        missed,
+        late,
+        ..Standing::default()
+    }
 }
 
 #[tokio::test]
 async fn without_streams_the_page_teaches_how_to_get_one() {
     let page = Site::new("").page("/streams").await;
-    assert!(page.contains("backstop stream push uptime") && page.contains("[streams.uptime]"), "{page}");
+    assert!(
+        page.contains("backstop stream push uptime") && page.contains("[streams.uptime]"),
+        "{page}"
+    );
     let configured = Site::new(CONFIG).page("/streams").await;
     assert!(configured.contains("no record yet"), "{configured}");
 }
@@ -65,8 +100,13 @@ async fn the_list_says_what_is_held_and_the_rates() {
     let site = Site::new("");
     given(&site, "site-7", &[180, 240], waiting(&site)).await;
     let page = site.page("/streams").await;
-    for part in ["href=\"/streams/uptime\"", "Success rate", "Timeout rate", "not configured here", "1 hold"]
-    {
+    for part in [
+        "href=\"/streams/uptime\"",
+        "Success rate",
+        "Timeout rate",
+        "not configured here",
+        "1 hold",
+    ] {
         assert!(page.contains(part), "{part} in {page}");
     }
 }
@@ -77,14 +117,35 @@ async fn a_stream_shows_its_keys_page_by_page_and_by_filter() {
     for number in 0..60 {
         given(&site, &format!("k{number:02}"), &[180], waiting(&site)).await;
     }
-    given(&site, "in-order", &[], Standing { step: Some(60), ..Standing::default() }).await;
+    given(
+        &site,
+        "in-order",
+        &[],
+        Standing {
+            step: Some(60),
+            ..Standing::default()
+        },
+    )
+    .await;
     let first = site.page("/streams/uptime").await;
-    assert!(first.contains("/streams/uptime/keys/k49\"") && !first.contains("/keys/k50\""), "{first}");
-    assert!(first.contains("href=\"/streams/uptime?after=k49\"") && !first.contains("in-order"), "{first}");
+    assert!(
+        first.contains("/streams/uptime/keys/k49\"") && !first.contains("/keys/k50\""),
+        "{first}"
+    );
+    assert!(
+        first.contains("href=\"/streams/uptime?after=k49\"") && !first.contains("in-order"),
+        "{first}"
+    );
     let second = site.page("/streams/uptime?after=k49").await;
-    assert!(second.contains("/keys/k59\"") && second.contains("Page before"), "{second}");
+    assert!(
+        second.contains("/keys/k59\"") && second.contains("Page before"),
+        "{second}"
+    );
     let all = site.page("/streams/uptime?keys=all&window=24h").await;
-    assert!(all.contains("in-order") && all.contains("in order</span>"), "{all}");
+    assert!(
+        all.contains("in-order") && all.contains("in order</span>"),
+        "{all}"
+    );
     assert!(
         all.contains("?window=24h&#38;keys=all&#38;after=")
             || all.contains("?window=24h&amp;keys=all&amp;after="),
@@ -119,18 +180,41 @@ async fn a_key_says_why_its_first_record_waits_and_draws_the_same_gaps() {
     let site = Site::new(CONFIG);
     given(&site, "waits", &[240], waiting(&site)).await;
     let page = site.page("/streams/uptime/keys/waits").await;
-    assert!(page.contains("Why 240 waits: it waits behind key waits at gap 120"), "{page}");
+    assert!(
+        page.contains("Why 240 waits: it waits behind key waits at gap 120"),
+        "{page}"
+    );
     // After an outage the same records have been passed, or were given up: nothing is waited for, and no gap is drawn as if it were.
-    let ahead = vec![Ahead { from: 120, step: 60, to: 180, last_step: 60 }];
-    let passed = Standing { step: Some(60), ahead, ..Standing::default() };
-    let given_up = Standing { step: Some(60), drain_to: Some(240), ..Standing::default() };
+    let ahead = vec![Ahead {
+        from: 120,
+        step: 60,
+        to: 180,
+        last_step: 60,
+    }];
+    let passed = Standing {
+        step: Some(60),
+        ahead,
+        ..Standing::default()
+    };
+    let given_up = Standing {
+        step: Some(60),
+        drain_to: Some(240),
+        ..Standing::default()
+    };
     for (key, standing, gap) in [
-        ("passed", passed, "2 positions were passed without the store from 120 on"),
+        (
+            "passed",
+            passed,
+            "2 positions were passed without the store from 120 on",
+        ),
         ("given-up", given_up, "2 positions are given up from 120 on"),
     ] {
         given(&site, key, &[240], standing).await;
         let page = site.page(&format!("/streams/uptime/keys/{key}")).await;
-        assert!(page.contains("Why 240 waits: it is next") && page.contains(gap), "{page}");
+        assert!(
+            page.contains("Why 240 waits: it is next") && page.contains(gap),
+            "{page}"
+        );
         assert!(!page.contains("are missing from"), "{page}");
     }
 }
@@ -150,15 +234,19 @@ async fn whatever_a_key_is_called_it_has_a_page_and_its_text_is_text() {
         .collect();
     assert_eq!(links.len(), 4, "{links:?}");
     for link in links {
-        site.page(&link.replace("&amp;", "&").replace("&#38;", "&")).await;
+        site.page(&link.replace("&amp;", "&").replace("&#38;", "&"))
+            .await;
     }
-    let unknown = site.get(&format!("/streams/uptime/keys/{}", "%22%3E%3Cscript%3E")).await;
+    let unknown = site
+        .get(&format!("/streams/uptime/keys/{}", "%22%3E%3Cscript%3E"))
+        .await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
     harmless(&unknown.body);
     let hostile = site.get("/streams/%3Cscript%3E").await;
     assert_eq!(hostile.status, StatusCode::BAD_REQUEST);
     harmless(&hostile.body);
-    site.page("/streams/uptime?window=%22%3E%3Cscript%3E&keys=%3Cimg&after=%22%3E%3Cscript%3E").await;
+    site.page("/streams/uptime?window=%22%3E%3Cscript%3E&keys=%3Cimg&after=%22%3E%3Cscript%3E")
+        .await;
 }
 
 #[tokio::test]
@@ -166,21 +254,38 @@ async fn a_key_is_forgotten_only_when_that_was_said_twice() {
     let site = Site::new(CONFIG);
     given(&site, "site-7", &[240, 300], waiting(&site)).await;
     for not_said in ["", "confirm=skip", "confirm=disable"] {
-        let refused = site.post("/streams/uptime/keys/site-7/forget", not_said).await;
+        let refused = site
+            .post("/streams/uptime/keys/site-7/forget", not_said)
+            .await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{not_said}");
     }
     assert!(site.audit().await.is_empty());
     site.page("/streams/uptime/keys/site-7").await;
-    let done = site.post("/streams/uptime/keys/site-7/forget", "confirm=forget").await;
-    assert_eq!((done.status, done.location.as_str()), (StatusCode::SEE_OTHER, "/streams/uptime"));
-    assert_eq!(site.audit().await, [("token ada".to_owned(), "stream forget".to_owned())]);
-    assert_eq!(site.get("/streams/uptime/keys/site-7").await.status, StatusCode::NOT_FOUND);
+    let done = site
+        .post("/streams/uptime/keys/site-7/forget", "confirm=forget")
+        .await;
+    assert_eq!(
+        (done.status, done.location.as_str()),
+        (StatusCode::SEE_OTHER, "/streams/uptime")
+    );
+    assert_eq!(
+        site.audit().await,
+        [("token ada".to_owned(), "stream forget".to_owned())]
+    );
+    assert_eq!(
+        site.get("/streams/uptime/keys/site-7").await.status,
+        StatusCode::NOT_FOUND
+    );
 }
 
 #[tokio::test]
 async fn a_halted_key_is_set_going_again_with_its_record_or_past_it() {
     let site = Site::new(CONFIG);
-    let halted = Standing { step: Some(60), halted: Some(120), ..Standing::default() };
+    let halted = Standing {
+        step: Some(60),
+        halted: Some(120),
+        ..Standing::default()
+    };
     given(&site, "a", &[120, 180], halted.clone()).await;
     given(&site, "b", &[120, 180], halted).await;
     let page = site.page("/streams/uptime/keys/a").await;
@@ -190,11 +295,34 @@ async fn a_halted_key_is_set_going_again_with_its_record_or_past_it() {
     );
     let resumed = site.post("/streams/uptime/keys/a/resume", "").await;
     assert_eq!(resumed.location, "/streams/uptime/keys/a");
-    assert!(!site.page("/streams/uptime/keys/a").await.contains("Halted at"));
-    assert_eq!(site.post("/streams/uptime/keys/b/skip", "").await.status, StatusCode::BAD_REQUEST);
-    assert_eq!(site.post("/streams/uptime/keys/b/skip", "confirm=skip").await.status, StatusCode::SEE_OTHER);
-    assert!(!site.page("/streams/uptime/keys/b").await.contains("Halted at"));
-    let told: Vec<String> = site.audit().await.into_iter().map(|(_, what)| what).collect();
+    assert!(
+        !site
+            .page("/streams/uptime/keys/a")
+            .await
+            .contains("Halted at")
+    );
+    assert_eq!(
+        site.post("/streams/uptime/keys/b/skip", "").await.status,
+        StatusCode::BAD_REQUEST
+    );
+    assert_eq!(
+        site.post("/streams/uptime/keys/b/skip", "confirm=skip")
+            .await
+            .status,
+        StatusCode::SEE_OTHER
+    );
+    assert!(
+        !site
+            .page("/streams/uptime/keys/b")
+            .await
+            .contains("Halted at")
+    );
+    let told: Vec<String> = site
+        .audit()
+        .await
+        .into_iter()
+        .map(|(_, what)| what)
+        .collect();
     assert_eq!(told, ["stream resume past", "stream resume"]);
 }
 
@@ -203,18 +331,33 @@ async fn a_disabled_key_is_enabled_again() {
     let site = Site::new(CONFIG);
     given(&site, "a", &[180], waiting(&site)).await;
     assert_eq!(
-        site.post("/streams/uptime/keys/a/disable", "confirm=disable").await.status,
+        site.post("/streams/uptime/keys/a/disable", "confirm=disable")
+            .await
+            .status,
         StatusCode::SEE_OTHER
     );
-    assert!(site.page("/streams/uptime/keys/a").await.contains("until it is enabled"));
-    assert_eq!(site.post("/streams/uptime/keys/a/enable", "").await.status, StatusCode::SEE_OTHER);
-    assert_eq!(site.get("/streams/uptime/keys/a").await.status, StatusCode::NOT_FOUND);
+    assert!(
+        site.page("/streams/uptime/keys/a")
+            .await
+            .contains("until it is enabled")
+    );
+    assert_eq!(
+        site.post("/streams/uptime/keys/a/enable", "").await.status,
+        StatusCode::SEE_OTHER
+    );
+    assert_eq!(
+        site.get("/streams/uptime/keys/a").await.status,
+        StatusCode::NOT_FOUND
+    );
 }
 
 #[tokio::test]
 async fn who_may_only_look_sees_no_buttons() {
     let site = Site::read_only(CONFIG);
-    let halted = Standing { halted: Some(120), ..Standing::default() };
+    let halted = Standing {
+        halted: Some(120),
+        ..Standing::default()
+    };
     given(&site, "a", &[120], halted).await;
     let page = site.page("/streams/uptime/keys/a").await;
     assert!(!page.contains("method=\"post\""), "{page}");
@@ -224,11 +367,18 @@ async fn who_may_only_look_sees_no_buttons() {
 async fn under_a_path_every_address_is_under_it() {
     let site = Site::mounted(CONFIG, "/ops/backstop", Scopes::ALL);
     given(&site, "a", &[180], waiting(&site)).await;
-    for address in
-        ["/ops/backstop/streams", "/ops/backstop/streams/uptime", "/ops/backstop/streams/uptime/keys/a"]
-    {
+    for address in [
+        "/ops/backstop/streams",
+        "/ops/backstop/streams/uptime",
+        "/ops/backstop/streams/uptime/keys/a",
+    ] {
         all_under(&site.page(address).await, "/ops/backstop");
     }
-    let done = site.post("/ops/backstop/streams/uptime/keys/a/forget", "confirm=forget").await;
+    let done = site
+        .post(
+            "/ops/backstop/streams/uptime/keys/a/forget",
+            "confirm=forget",
+        )
+        .await;
     assert_eq!(done.location, "/ops/backstop/streams/uptime");
 }

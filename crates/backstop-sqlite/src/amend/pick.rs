@@ -45,14 +45,23 @@ pub(crate) fn pick(db: &Connection, wanted: &Fitting) -> Result<Picked> {
     let queue = match &wanted.filter.queue {
         Some(name) => {
             let mut find = db.prepare_cached(QUEUE_FIND)?;
-            let Some(id) = find.query_row([name.as_str()], |row| row.get(0)).optional()? else {
+            let Some(id) = find
+                .query_row([name.as_str()], |row| row.get(0))
+                .optional()?
+            else {
                 return Ok(Picked::default());
             };
             Some(id)
         }
         None => None,
     };
-    let mut search = Search { wanted, queue, looked: 0, last: None, picked: Picked::default() };
+    let mut search = Search {
+        wanted,
+        queue,
+        looked: 0,
+        last: None,
+        picked: Picked::default(),
+    };
     // Only dead jobs have a fingerprint, and only their own table knows it.
     let (job, next) = match wanted.filter.fingerprint {
         Some(_) => (PICK_DEAD_JOB, PICK_DEAD_NEXT),
@@ -68,7 +77,10 @@ pub(crate) fn pick(db: &Connection, wanted: &Fitting) -> Result<Picked> {
 /// The numbers after the place reached, in order, of all jobs in the lines that can have a fitting one; `None` if these
 /// lines have more than [`SCAN_MAX`] places.
 fn short_lines(db: &Connection, wanted: &Fitting, queue: Option<i64>) -> Result<Option<Vec<i64>>> {
-    let mut lines = Lines { db, nos: Vec::new() };
+    let mut lines = Lines {
+        db,
+        nos: Vec::new(),
+    };
     if let Some(fingerprint) = wanted.filter.fingerprint {
         if wanted.state(State::Dead) {
             let fingerprint = fingerprint.as_i64();
@@ -95,7 +107,10 @@ fn short_lines(db: &Connection, wanted: &Fitting, queue: Option<i64>) -> Result<
     for state in [State::Done, State::Dead, State::Cancelled] {
         if wanted.state(state) {
             match queue {
-                Some(queue) => lines.add(PICK_FINISHED, params![queue, row::code(state), lines.room()])?,
+                Some(queue) => lines.add(
+                    PICK_FINISHED,
+                    params![queue, row::code(state), lines.room()],
+                )?,
                 None => lines.add(PICK_FINISHED_ALL, params![row::code(state), lines.room()])?,
             }
         }
@@ -192,7 +207,9 @@ impl Search<'_> {
     fn fits(&self, row: &Row<'_>) -> Result<bool> {
         let filter = &self.wanted.filter;
         let queue = row::whole(row, 2)?;
-        Ok(self.wanted.state(row::state(row::whole(row, 1)?, row::whole(row, 4)? != 0))
+        Ok(self
+            .wanted
+            .state(row::state(row::whole(row, 1)?, row::whole(row, 4)? != 0))
             && self.queue.is_none_or(|wanted| wanted == queue)
             && match &filter.kind {
                 Some(kind) => row::text(row, 3)? == Some(kind.as_str()),

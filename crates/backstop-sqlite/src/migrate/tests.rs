@@ -16,7 +16,10 @@ fn open(path: &Path) -> Connection {
 }
 
 fn version(db: &Connection) -> u32 {
-    mark(db).expect("a mark").check(DOING, u32::MAX, INSTEAD).expect("a version")
+    mark(db)
+        .expect("a mark")
+        .check(DOING, u32::MAX, INSTEAD)
+        .expect("a version")
 }
 
 fn count(db: &Connection, sql: &str) -> i64 {
@@ -33,7 +36,10 @@ fn at_once(
         let migrate = &migrate;
         let begin = |mut db| threads.spawn(move || migrate(&mut db));
         let begun: Vec<_> = open.into_iter().map(begin).collect();
-        begun.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        begun
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
     })
 }
 
@@ -56,7 +62,13 @@ async fn a_store_of_version_1_takes_the_next_step_once_and_keeps_its_jobs() {
         assert_eq!(migrated.expect("migrated").to, 2);
     }
     let db = Connection::open(&path).expect("the file opens");
-    assert_eq!((version(&db), count(&db, "SELECT count(*) FROM backstop_step")), (2, 1));
+    assert_eq!(
+        (
+            version(&db),
+            count(&db, "SELECT count(*) FROM backstop_step")
+        ),
+        (2, 1)
+    );
     assert_eq!(count(&db, "SELECT count(*) FROM backstop_job"), 1);
 }
 
@@ -92,7 +104,10 @@ fn many_that_migrate_a_new_file_at_once_all_succeed() {
 #[test]
 fn a_store_that_this_program_does_not_know_is_refused_with_what_to_do() {
     let table = [
-        ("INSERT INTO backstop_schema VALUES (2)", "Use the program that migrated it"),
+        (
+            "INSERT INTO backstop_schema VALUES (2)",
+            "Use the program that migrated it",
+        ),
         (
             "DROP TABLE backstop_schema; CREATE TABLE backstop_meta (key, value)",
             "made by a pre-release of backstop. Export what you need",
@@ -101,7 +116,8 @@ fn a_store_that_this_program_does_not_know_is_refused_with_what_to_do() {
     for (change, expected) in table {
         let mut db = Connection::open_in_memory().expect("a database");
         migrate(&mut db).expect("migrated");
-        db.execute_batch("DELETE FROM backstop_schema").expect("no version");
+        db.execute_batch("DELETE FROM backstop_schema")
+            .expect("no version");
         db.execute_batch(change).expect(change);
         for answer in [migrate(&mut db).map(drop), check_version(&db, "claiming")] {
             let error = answer.expect_err("refused");

@@ -15,7 +15,10 @@ pub(crate) enum FileSystem {
 
 /// The file system a path is on.
 #[cfg(target_os = "linux")]
-#[allow(clippy::useless_conversion, reason = "the field has 32 bits on some machines")]
+#[allow(
+    clippy::useless_conversion,
+    reason = "the field has 32 bits on some machines"
+)]
 pub(crate) fn file_system(path: &Path) -> FileSystem {
     // Whoever cannot be asked is not accused.
     rustix::fs::statfs(path).map_or(FileSystem::Local, |stat| of_magic(i64::from(stat.f_type)))
@@ -54,14 +57,20 @@ mod tests {
     #[test]
     fn network_file_systems_are_refused_and_fuse_is_only_doubted() {
         for magic in [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997] {
-            assert!(matches!(of_magic(magic), FileSystem::Network(_)), "{magic:x}");
+            assert!(
+                matches!(of_magic(magic), FileSystem::Network(_)),
+                "{magic:x}"
+            );
         }
         let sign_extended = i64::from(0xff53_4d42_u32.cast_signed());
         assert_eq!(of_magic(sign_extended), FileSystem::Network("CIFS"));
         assert_eq!(of_magic(0x6573_5546), FileSystem::User);
-        for (name, magic) in
-            [("ext4", 0xef53), ("xfs", 0x5846_5342), ("btrfs", 0x9123_683e), ("tmpfs", 0x0102_1994)]
-        {
+        for (name, magic) in [
+            ("ext4", 0xef53),
+            ("xfs", 0x5846_5342),
+            ("btrfs", 0x9123_683e),
+            ("tmpfs", 0x0102_1994),
+        ] {
             assert_eq!(of_magic(magic), FileSystem::Local, "{name}");
         }
     }

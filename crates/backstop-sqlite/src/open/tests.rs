@@ -6,10 +6,16 @@ fn a_new_file_belongs_to_its_owner_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store.db");
     let opened = open(&path, 1).expect("the file opens");
-    opened.writer.execute_batch("CREATE TABLE t (x)").expect("a write");
+    opened
+        .writer
+        .execute_batch("CREATE TABLE t (x)")
+        .expect("a write");
     for suffix in ["", "-wal", "-shm"] {
         let file = dir.path().join(format!("store.db{suffix}"));
-        let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
+        let mode = std::fs::metadata(&file)
+            .expect("it is there")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600, "{}", file.display());
     }
 }
@@ -19,17 +25,28 @@ fn connections_are_set_up_as_they_must_be() {
     let dir = tempfile::tempdir().expect("a directory");
     let opened = open(&dir.path().join("store.db"), 2).expect("the file opens");
     let pragma = |db: &Connection, name: &str| {
-        db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, rusqlite::types::Value>(0))
-            .expect("a setting")
+        db.query_row(&format!("PRAGMA {name}"), [], |row| {
+            row.get::<_, rusqlite::types::Value>(0)
+        })
+        .expect("a setting")
     };
-    assert_eq!(pragma(&opened.writer, "journal_mode"), "wal".to_owned().into());
+    assert_eq!(
+        pragma(&opened.writer, "journal_mode"),
+        "wal".to_owned().into()
+    );
     assert_eq!(pragma(&opened.writer, "wal_autocheckpoint"), 0.into());
-    assert_eq!(pragma(&opened.writer, "journal_size_limit"), WAL_BYTES_KEPT.into());
+    assert_eq!(
+        pragma(&opened.writer, "journal_size_limit"),
+        WAL_BYTES_KEPT.into()
+    );
     for db in std::iter::once(&opened.writer).chain(&opened.readers) {
         assert_eq!(pragma(db, "mmap_size"), 0.into());
     }
     for db in &opened.readers {
-        assert!(db.execute_batch("CREATE TABLE t (x)").is_err(), "a reader cannot write");
+        assert!(
+            db.execute_batch("CREATE TABLE t (x)").is_err(),
+            "a reader cannot write"
+        );
     }
 }
 
@@ -40,7 +57,10 @@ fn what_cannot_be_a_store_is_refused_with_what_to_do() {
         let error = open(path, 1).map(drop).expect_err("refused");
         assert!(error.to_string().contains(expected), "{error}");
     };
-    check(&dir.path().join("missing/store.db"), "Its directory must exist");
+    check(
+        &dir.path().join("missing/store.db"),
+        "Its directory must exist",
+    );
     let text = dir.path().join("text");
     std::fs::write(&text, "no database at all ".repeat(100)).expect("a file");
     check(&text, "SQLite cannot use");
@@ -67,7 +87,9 @@ fn locks_on(path: &Path) -> Vec<String> {
     let inode = std::fs::metadata(path).expect("the file is there").ino();
     let (process, ending) = (std::process::id().to_string(), format!(":{inode}"));
     let locks = std::fs::read_to_string("/proc/locks").expect("the list of locks");
-    let fields = locks.lines().map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>());
+    let fields = locks
+        .lines()
+        .map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>());
     let mut ours: Vec<String> = fields
         .filter(|lock| lock.len() == 7 && lock[3] == process && lock[4].ends_with(&ending))
         .map(|lock| lock.join(" "))
@@ -84,7 +106,10 @@ fn a_second_open_in_one_process_leaves_the_locks_of_the_first() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store.db");
     let first = open(&path, 1).expect("the file opens");
-    first.writer.execute_batch("CREATE TABLE t (x)").expect("a write");
+    first
+        .writer
+        .execute_batch("CREATE TABLE t (x)")
+        .expect("a write");
     let before = locks_on(&path);
     assert!(!before.is_empty(), "SQLite holds the file of a log shared");
     let second = open(&path, 1).expect("it opens again");
@@ -105,11 +130,15 @@ fn a_users_own_connection_keeps_its_locks_when_a_store_opens() {
     .expect("a write that is not committed");
     let log = dir.path().join("store.db-shm");
     let (before, before_log) = (locks_on(&path), locks_on(&log));
-    assert!(!before.is_empty() && !before_log.is_empty(), "{before:?} {before_log:?}");
+    assert!(
+        !before.is_empty() && !before_log.is_empty(),
+        "{before:?} {before_log:?}"
+    );
     let store = open(&path, 1).expect("the store opens");
     assert_eq!((locks_on(&path), locks_on(&log)), (before, before_log));
     drop(store);
-    user.execute_batch("COMMIT").expect("its lock was never lost");
+    user.execute_batch("COMMIT")
+        .expect("its lock was never lost");
 }
 
 #[test]
@@ -124,10 +153,15 @@ fn a_newer_file_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store.db");
     let db = open(&path, 0).expect("the file opens").writer;
-    db.execute_batch("CREATE TABLE backstop_schema (version); INSERT INTO backstop_schema VALUES (999)")
-        .expect("a version of the future");
+    db.execute_batch(
+        "CREATE TABLE backstop_schema (version); INSERT INTO backstop_schema VALUES (999)",
+    )
+    .expect("a version of the future");
     let error = open(&path, 0).map(drop).expect_err("refused");
-    assert!(matches!(error, OpenError::Newer { version: 999, .. }), "{error}");
+    assert!(
+        matches!(error, OpenError::Newer { version: 999, .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -143,6 +177,11 @@ fn a_file_of_a_pre_release_is_refused_with_what_to_do() {
         .expect("its mark");
         let error = open(&path, 0).map(drop).expect_err("refused");
         assert!(matches!(error, OpenError::PreRelease { .. }), "{error}");
-        assert!(error.to_string().ends_with("with that program, or use a new file"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("with that program, or use a new file"),
+            "{error}"
+        );
     }
 }

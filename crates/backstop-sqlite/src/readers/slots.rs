@@ -18,7 +18,10 @@ impl ReaderSlots {
     pub(crate) fn add(&self, db: Connection) -> Arc<ReaderSlot> {
         let slot = Arc::new(Mutex::new(Ok(db)));
         // One list, always whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&slot));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::downgrade(&slot));
         slot
     }
 
@@ -37,7 +40,10 @@ impl ReaderSlots {
     }
 
     /// Gives every reader a connection again.
-    pub(crate) fn open(&self, connect: impl Fn() -> rusqlite::Result<Connection>) -> rusqlite::Result<()> {
+    pub(crate) fn open(
+        &self,
+        connect: impl Fn() -> rusqlite::Result<Connection>,
+    ) -> rusqlite::Result<()> {
         for slot in self.all() {
             let db = connect()?;
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = Ok(db);
@@ -51,7 +57,10 @@ impl ReaderSlots {
     }
 }
 
-fn lock_until(slot: &ReaderSlot, until: Instant) -> Option<MutexGuard<'_, Result<Connection, String>>> {
+fn lock_until(
+    slot: &ReaderSlot,
+    until: Instant,
+) -> Option<MutexGuard<'_, Result<Connection, String>>> {
     loop {
         match slot.try_lock() {
             Ok(guard) => return Some(guard),

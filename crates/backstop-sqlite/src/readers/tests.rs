@@ -17,7 +17,8 @@ async fn workers_and_health_checks_never_wait_behind_lists() {
     // Every reader of lists is held up, and more lists wait behind them.
     let stuck: Vec<_> = (0..readers)
         .map(|_| {
-            let (store, started, released) = (Arc::clone(&store), started.clone(), Arc::clone(&released));
+            let (store, started, released) =
+                (Arc::clone(&store), started.clone(), Arc::clone(&released));
             tokio::spawn(async move {
                 let read = move |_: &rusqlite::Connection| {
                     let _ = started.send(());
@@ -35,7 +36,17 @@ async fn workers_and_health_checks_never_wait_behind_lists() {
         .map(|_| {
             let store = Arc::clone(&store);
             let now = Time::default();
-            tokio::spawn(async move { store.jobs(PageQuery { limit: 1, ..PageQuery::default() }, now).await })
+            tokio::spawn(async move {
+                store
+                    .jobs(
+                        PageQuery {
+                            limit: 1,
+                            ..PageQuery::default()
+                        },
+                        now,
+                    )
+                    .await
+            })
         })
         .collect();
     let now = store.time().await.expect("the store tells the time");
@@ -48,8 +59,17 @@ async fn workers_and_health_checks_never_wait_behind_lists() {
     assert!(store.beat(beat, now).await.is_ok());
     assert_eq!(store.cells(vec!["ready".to_owned()]).await, Ok(vec![None]));
     assert_eq!(store.job(JobId::named("none"), now).await, Ok(None));
-    assert_eq!(store.workers(Span::secs(9), now).await.map(|workers| workers.len()), Ok(1));
-    assert!(waiting.iter().all(|list| !list.is_finished()), "the lists still wait");
+    assert_eq!(
+        store
+            .workers(Span::secs(9), now)
+            .await
+            .map(|workers| workers.len()),
+        Ok(1)
+    );
+    assert!(
+        waiting.iter().all(|list| !list.is_finished()),
+        "the lists still wait"
+    );
     drop(release);
     for list in stuck {
         assert_eq!(list.await.expect("no list panics"), Ok(()));

@@ -2,23 +2,27 @@ use super::*;
 
 fn connect(path: &Path) -> Connection {
     let db = Connection::open(path).expect("a connection");
-    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).expect("a log");
+    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))
+        .expect("a log");
     db
 }
 
 fn rows(path: &Path) -> i64 {
     let db = Connection::open(path).expect("a connection");
-    db.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).expect("a count")
+    db.query_row("SELECT count(*) FROM t", [], |row| row.get(0))
+        .expect("a count")
 }
 
 /// A file with 100 rows in its log, as a process leaves it that is killed.
 fn left_log(path: &Path) {
     let db = connect(path);
-    db.execute_batch("CREATE TABLE t (x); PRAGMA wal_checkpoint(TRUNCATE)").expect("a table");
+    db.execute_batch("CREATE TABLE t (x); PRAGMA wal_checkpoint(TRUNCATE)")
+        .expect("a table");
     for n in 0..100 {
         db.execute("INSERT INTO t VALUES (?1)", [n]).expect("a row");
     }
-    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).expect("a setting");
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        .expect("a setting");
 }
 
 #[test]
@@ -38,7 +42,10 @@ fn a_log_with_a_hole_ends_there() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store.db");
     left_log(&path);
-    let log = OpenOptions::new().write(true).open(log_of(&path)).expect("the log");
+    let log = OpenOptions::new()
+        .write(true)
+        .open(log_of(&path))
+        .expect("the log");
     let half = log.metadata().expect("a size").len() / 2;
     log.write_all_at(&[0; 4_096], half).expect("a hole");
     assert_eq!(recover(&path).expect("recovered"), Recovery::Done);

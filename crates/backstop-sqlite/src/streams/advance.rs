@@ -22,9 +22,16 @@ pub(super) fn rows(advance: &Advance) -> usize {
 }
 
 /// Takes in what was decided, each by itself.
-pub(crate) fn advance(work: &mut Work<'_>, advances: &[Advance], now: Time) -> Result<Vec<Advanced>> {
+pub(crate) fn advance(
+    work: &mut Work<'_>,
+    advances: &[Advance],
+    now: Time,
+) -> Result<Vec<Advanced>> {
     let mut lines = Lines::prepare(work)?;
-    advances.iter().map(|advance| advance_one(work, &mut lines, advance, now)).collect()
+    advances
+        .iter()
+        .map(|advance| advance_one(work, &mut lines, advance, now))
+        .collect()
 }
 
 /// What every decision reads and writes.
@@ -44,9 +51,18 @@ impl<'c> Lines<'c> {
     }
 }
 
-fn advance_one(work: &mut Work<'_>, lines: &mut Lines<'_>, advance: &Advance, now: Time) -> Result<Advanced> {
+fn advance_one(
+    work: &mut Work<'_>,
+    lines: &mut Lines<'_>,
+    advance: &Advance,
+    now: Time,
+) -> Result<Advanced> {
     let Some((stream, key)) = find(work, lines, advance)? else {
-        return Ok(if advance.then == Then::Clear { Advanced::Applied } else { Advanced::Stale });
+        return Ok(if advance.then == Then::Clear {
+            Advanced::Applied
+        } else {
+            Advanced::Stale
+        });
     };
     let Some(turn) = turn(work, lines, stream, &key, advance, now)? else {
         return repeated(work, &key, advance);
@@ -65,18 +81,33 @@ fn advance_one(work: &mut Work<'_>, lines: &mut Lines<'_>, advance: &Advance, no
         Then::Release(wake) => wake,
         Then::Keep(_) | Then::Clear => turn.until.filter(|_| records > 0),
     };
-    Key { records, due, ..key }.write(work, stream, &key)?;
+    Key {
+        records,
+        due,
+        ..key
+    }
+    .write(work, stream, &key)?;
     if due.is_some() && turn.until.is_none() {
         work.stir();
     }
     Ok(Advanced::Applied)
 }
 
-fn find(work: &mut Work<'_>, lines: &mut Lines<'_>, advance: &Advance) -> Result<Option<(StreamAt, Key)>> {
+fn find(
+    work: &mut Work<'_>,
+    lines: &mut Lines<'_>,
+    advance: &Advance,
+) -> Result<Option<(StreamAt, Key)>> {
     let lease = &advance.lease;
-    let Some(stream) = work.streams.find(work.db, &lease.stream)? else { return Ok(None) };
+    let Some(stream) = work.streams.find(work.db, &lease.stream)? else {
+        return Ok(None);
+    };
     let named = params![work.streams.id(stream), lease.key.as_str()];
-    Ok(lines.find.query_row(named, Key::read).optional()?.map(|key| (stream, key)))
+    Ok(lines
+        .find
+        .query_row(named, Key::read)
+        .optional()?
+        .map(|key| (stream, key)))
 }
 
 /// A turn that was taken in.
@@ -117,14 +148,23 @@ fn repeated(work: &Work<'_>, key: &Key, advance: &Advance) -> Result<Advanced> {
         None => (key.number, key.turn),
     };
     let is_repeated = number == advance.lease.number.as_i64() && i64::from(advance.turn) <= last;
-    Ok(if is_repeated { Advanced::Applied } else { Advanced::Stale })
+    Ok(if is_repeated {
+        Advanced::Applied
+    } else {
+        Advanced::Stale
+    })
 }
 
 /// Writes what every decision changes.
 fn write(lines: &mut Lines<'_>, key: &Key, advance: &Advance) -> Result<()> {
     let change = &advance.change;
-    let decided =
-        params![key.id, advance.lease.number.as_i64(), advance.turn, change.watermark, change.standing];
+    let decided = params![
+        key.id,
+        advance.lease.number.as_i64(),
+        advance.turn,
+        change.watermark,
+        change.standing
+    ];
     lines.key.execute(decided).map(drop)
 }
 
@@ -139,7 +179,12 @@ fn clear(
     records::clear(work.db, key.id)?;
     if advance.change.watermark.is_some() || !advance.change.standing.is_empty() {
         write(lines, key, advance)?;
-        return Key { records: 0, due: None, ..*key }.write(work, stream, key);
+        return Key {
+            records: 0,
+            due: None,
+            ..*key
+        }
+        .write(work, stream, key);
     }
     work.db.prepare_cached(KEY_REMOVE)?.execute([key.id])?;
     work.streams.count_records(stream, key.records, 0);

@@ -26,11 +26,19 @@ pub(crate) fn keep(
 /// Makes a lease last; `false` if it is not the current one.
 fn keep_one(work: &mut Work<'_>, lease: &KeyLease, until: Time, now: Time) -> Result<bool> {
     let db = work.db;
-    let Some(stream) = work.streams.find(db, &lease.stream)? else { return Ok(false) };
-    let Some(key) = key::find(db, work.streams.id(stream), &lease.key)? else { return Ok(false) };
+    let Some(stream) = work.streams.find(db, &lease.stream)? else {
+        return Ok(false);
+    };
+    let Some(key) = key::find(db, work.streams.id(stream), &lease.key)? else {
+        return Ok(false);
+    };
     let hold = KeyHold::find(db, key.id)?.filter(|hold| hold.number == lease.number);
     let Some(hold) = hold else { return Ok(false) };
     let until = hold.extend(db, key.id, hold.turn, until, now)?;
-    Key { due: Some(until).filter(|_| key.records > 0), ..key }.write(work, stream, &key)?;
+    Key {
+        due: Some(until).filter(|_| key.records > 0),
+        ..key
+    }
+    .write(work, stream, &key)?;
     Ok(true)
 }

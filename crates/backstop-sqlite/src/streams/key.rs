@@ -44,7 +44,14 @@ impl Key {
         work.db.prepare_cached(KEY_ADD)?.execute(new)?;
         work.streams.count_keys(stream, 1);
         let id = work.db.last_insert_rowid();
-        Ok(Self { id, number: row::NO_LEASE, turn: 0, arrived: 0, records: 0, due: None })
+        Ok(Self {
+            id,
+            number: row::NO_LEASE,
+            turn: 0,
+            arrived: 0,
+            records: 0,
+            due: None,
+        })
     }
 
     /// Writes what the key holds now and when it is due, as far as that is not as it was.
@@ -54,9 +61,14 @@ impl Key {
         }
         let due = self.due.map(Time::as_micros);
         if self.records == before.records && self.arrived == before.arrived {
-            return work.db.prepare_cached(KEY_DUE)?.execute(params![self.id, due]).map(drop);
+            return work
+                .db
+                .prepare_cached(KEY_DUE)?
+                .execute(params![self.id, due])
+                .map(drop);
         }
-        work.streams.count_records(stream, before.records, self.records);
+        work.streams
+            .count_records(stream, before.records, self.records);
         let held = params![self.id, self.arrived, self.records, due];
         work.db.prepare_cached(KEY_HOLD)?.execute(held).map(drop)
     }
@@ -64,7 +76,9 @@ impl Key {
 
 /// The key of this name, if there is one.
 pub(super) fn find(db: &Connection, stream: i64, name: &StreamKey) -> Result<Option<Key>> {
-    db.prepare_cached(KEY_FIND)?.query_row(params![stream, name.as_str()], Key::read).optional()
+    db.prepare_cached(KEY_FIND)?
+        .query_row(params![stream, name.as_str()], Key::read)
+        .optional()
 }
 
 /// A key without its records, from the columns of `stream_key_find.sql`.

@@ -22,9 +22,15 @@ impl KeyHold {
     pub(super) fn find(db: &Connection, key: i64) -> Result<Option<Self>> {
         let read = |row: &rusqlite::Row<'_>| {
             let number = LeaseNumber::from_i64(row::whole(row, 0)?);
-            Ok(Self { number, until: row::time(row, 1)?, turn: row::whole(row, 2)? })
+            Ok(Self {
+                number,
+                until: row::time(row, 1)?,
+                turn: row::whole(row, 2)?,
+            })
         };
-        db.prepare_cached(LEASE_FIND)?.query_row([key], read).optional()
+        db.prepare_cached(LEASE_FIND)?
+            .query_row([key], read)
+            .optional()
     }
 
     /// Whether it keeps others from the key.
@@ -42,7 +48,8 @@ impl KeyHold {
         now: Time,
     ) -> Result<Time> {
         let until = extended(self.until, until, now);
-        db.prepare_cached(LEASE_EXTEND)?.execute([key, until.as_micros(), turn])?;
+        db.prepare_cached(LEASE_EXTEND)?
+            .execute([key, until.as_micros(), turn])?;
         Ok(until)
     }
 }

@@ -38,7 +38,9 @@ struct Stream {
 
 /// The row of a stream, if there is one.
 pub(super) fn stream_id(db: &Connection, name: &StreamName) -> Result<Option<i64>> {
-    db.prepare_cached(STREAM_FIND)?.query_row([name.as_str()], |row| row::whole(row, 0)).optional()
+    db.prepare_cached(STREAM_FIND)?
+        .query_row([name.as_str()], |row| row::whole(row, 0))
+        .optional()
 }
 
 impl Ledger {
@@ -62,7 +64,13 @@ impl Ledger {
     fn remember(&mut self, id: i64, name: &StreamName) -> StreamAt {
         let at = StreamAt(self.streams.len());
         self.by_name.insert(name.clone(), at);
-        self.streams.push(Stream { id, keys: 0, holding: 0, records: 0, counts: Counts::default() });
+        self.streams.push(Stream {
+            id,
+            keys: 0,
+            holding: 0,
+            records: 0,
+            counts: Counts::default(),
+        });
         at
     }
 
@@ -110,7 +118,9 @@ impl Ledger {
     /// Writes what was counted.
     pub(crate) fn flush(&mut self, db: &Connection) -> Result<()> {
         self.flush_takes(db)?;
-        self.streams.iter_mut().try_for_each(|stream| stream.write(db))
+        self.streams
+            .iter_mut()
+            .try_for_each(|stream| stream.write(db))
     }
 }
 
@@ -121,7 +131,12 @@ impl Stream {
             db.prepare_cached(STREAM_TOTAL)?.execute(total)?;
         }
         let mut count = db.prepare_cached(STREAM_COUNT)?;
-        let counted = self.counts.numbers().iter().enumerate().filter(|(_, number)| **number > 0);
+        let counted = self
+            .counts
+            .numbers()
+            .iter()
+            .enumerate()
+            .filter(|(_, number)| **number > 0);
         for (place, number) in counted {
             count.execute(params![
                 self.id,

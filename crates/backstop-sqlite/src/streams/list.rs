@@ -59,7 +59,9 @@ fn counts(db: &Connection, stream: i64) -> Result<Counts> {
     let mut numbers = [0; Count::ALL.len()];
     while let Some(row) = rows.next()? {
         // What a later version counts, this one does not know.
-        let place = usize::try_from(row::whole(row, 0)?).ok().and_then(|place| numbers.get_mut(place));
+        let place = usize::try_from(row::whole(row, 0)?)
+            .ok()
+            .and_then(|place| numbers.get_mut(place));
         if let Some(number) = place {
             *number = row::count(row, 1)?;
         }
@@ -69,7 +71,9 @@ fn counts(db: &Connection, stream: i64) -> Result<Counts> {
 
 /// The next keys of a stream, by the bytes of their names.
 pub(crate) fn keys(db: &Connection, query: &KeyQuery, now: Time) -> Result<Vec<KeyStatus>> {
-    let Some(stream) = stream_id(db, &query.stream)? else { return Ok(Vec::new()) };
+    let Some(stream) = stream_id(db, &query.stream)? else {
+        return Ok(Vec::new());
+    };
     let sql = match query.which {
         WhichKeys::All => STREAMS_KEYS,
         WhichKeys::Holding => STREAMS_HOLDING,
@@ -93,7 +97,9 @@ fn key_status(db: &Connection, row: &Row<'_>, now: Time) -> Result<Option<KeySta
         return Ok(None);
     };
     let due = row::maybe_whole(row, 4)?.map(Time::from_micros);
-    let until = row::maybe_whole(row, 6)?.map(Time::from_micros).filter(|until| !is_expired(*until, now));
+    let until = row::maybe_whole(row, 6)?
+        .map(Time::from_micros)
+        .filter(|until| !is_expired(*until, now));
     let worker = WorkerName::new(row::text(row, 7)?.unwrap_or_default());
     Ok(Some(KeyStatus {
         key,
@@ -107,11 +113,22 @@ fn key_status(db: &Connection, row: &Row<'_>, now: Time) -> Result<Option<KeySta
 }
 
 /// One key with its records.
-pub(crate) fn key(db: &Connection, stream: &StreamName, name: &StreamKey) -> Result<Option<StoredKey>> {
-    let Some(stream) = stream_id(db, stream)? else { return Ok(None) };
+pub(crate) fn key(
+    db: &Connection,
+    stream: &StreamName,
+    name: &StreamKey,
+) -> Result<Option<StoredKey>> {
+    let Some(stream) = stream_id(db, stream)? else {
+        return Ok(None);
+    };
     let read = |row: &Row<'_>| Ok((Key::read(row)?, key::stored(row, name.clone())?));
-    let found = db.prepare_cached(KEY_FIND)?.query_row(params![stream, name.as_str()], read).optional()?;
-    let Some((key, mut stored)) = found else { return Ok(None) };
+    let found = db
+        .prepare_cached(KEY_FIND)?
+        .query_row(params![stream, name.as_str()], read)
+        .optional()?;
+    let Some((key, mut stored)) = found else {
+        return Ok(None);
+    };
     if key.records > 0 {
         records::load(db, key.id, &mut stored)?;
     }

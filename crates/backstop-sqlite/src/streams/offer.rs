@@ -58,10 +58,20 @@ impl Receiver {
         let id = work.streams.id(stream);
         let Some(key) = key::find(work.db, id, name)? else {
             let key = Key::add(work, stream, name)?;
-            return Ok(Self { stream: id, key, before: key, due: now });
+            return Ok(Self {
+                stream: id,
+                key,
+                before: key,
+                due: now,
+            });
         };
         let hold = KeyHold::find(work.db, key.id)?.filter(|hold| hold.is_held(now));
-        Ok(Self { stream: id, key, before: key, due: hold.map_or(now, |hold| hold.until) })
+        Ok(Self {
+            stream: id,
+            key,
+            before: key,
+            due: hold.map_or(now, |hold| hold.until),
+        })
     }
 
     fn receive(
@@ -73,8 +83,15 @@ impl Receiver {
     ) -> Result<Offered> {
         let key = &mut self.key;
         if key.records.unsigned_abs() >= KEY_RECORDS_MAX {
-            let is_known = work.db.prepare_cached(RECORD_KNOWN)?.exists([key.id, record.position])?;
-            return Ok(if is_known { Offered::Duplicate } else { Offered::Full });
+            let is_known = work
+                .db
+                .prepare_cached(RECORD_KNOWN)?
+                .exists([key.id, record.position])?;
+            return Ok(if is_known {
+                Offered::Duplicate
+            } else {
+                Offered::Full
+            });
         }
         let added = add.execute(params![
             key.id,

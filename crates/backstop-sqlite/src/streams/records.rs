@@ -29,16 +29,24 @@ pub(super) fn load(db: &Connection, id: i64, stored: &mut StoredKey) -> Result<u
     } else {
         stored.count = stored.count.max(loaded);
         let highest = |row: &Row<'_>| row::maybe_whole(row, 0);
-        stored.highest = db.prepare_cached(RECORDS_HIGHEST)?.query_row([id], highest)?;
+        stored.highest = db
+            .prepare_cached(RECORDS_HIGHEST)?
+            .query_row([id], highest)?;
     }
-    Ok(stored.records.iter().map(|record| record.payload.len()).sum())
+    Ok(stored
+        .records
+        .iter()
+        .map(|record| record.payload.len())
+        .sum())
 }
 
 /// A record's row; `None` if its position cannot be read: it could never be dropped. What cannot be read of a payload is
 /// empty: the handler says that it is no good, and its place in the order is not lost.
 fn record(row: &Row<'_>) -> Result<Option<StoredRecord>> {
     let Some(position) = row::maybe_whole(row, 0)? else {
-        tracing::warn!("a row of backstop_stream_record has no readable position; run `backstop doctor`");
+        tracing::warn!(
+            "a row of backstop_stream_record has no readable position; run `backstop doctor`"
+        );
         return Ok(None);
     };
     Ok(Some(StoredRecord {
@@ -58,7 +66,11 @@ pub(super) fn change(db: &Connection, stream: i64, key: i64, change: &Change) ->
         more -= row::number(db.prepare_cached(RECORD_DROP)?.execute([key, *position])?);
     }
     for record in &change.hold {
-        if db.prepare_cached(RECORD_OWN)?.execute([key, record.position])? == 0 {
+        if db
+            .prepare_cached(RECORD_OWN)?
+            .execute([key, record.position])?
+            == 0
+        {
             more += row::number(add(db, stream, key, record)?);
         }
     }
@@ -94,7 +106,10 @@ pub(super) fn oldest(db: &Connection, key: i64) -> Result<Option<Time>> {
 /// Removes all records of a key.
 pub(super) fn clear(db: &Connection, key: i64) -> Result<()> {
     let mut of_key = db.prepare_cached(RECORDS_OF)?;
-    let nos: Vec<i64> = of_key.query_map([key], |row| row::whole(row, 0))?.collect::<Result<_>>()?;
+    let nos: Vec<i64> = of_key
+        .query_map([key], |row| row::whole(row, 0))?
+        .collect::<Result<_>>()?;
     let mut remove = db.prepare_cached(RECORD_REMOVE)?;
-    nos.into_iter().try_for_each(|no| remove.execute([no]).map(drop))
+    nos.into_iter()
+        .try_for_each(|no| remove.execute([no]).map(drop))
 }

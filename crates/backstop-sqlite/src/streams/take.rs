@@ -45,7 +45,9 @@ pub(crate) fn take(work: &mut Work<'_>, take: &Take, now: Time) -> Result<Taken>
 
 fn next_due(work: &Work<'_>, stream: StreamAt) -> Result<Option<Time>> {
     let read = |row: &Row<'_>| Ok(row::maybe_whole(row, 0)?.map(Time::from_micros));
-    work.db.prepare_cached(TAKE_NEXT)?.query_row([work.streams.id(stream)], read)
+    work.db
+        .prepare_cached(TAKE_NEXT)?
+        .query_row([work.streams.id(stream)], read)
 }
 
 /// What a take still has.
@@ -55,8 +57,13 @@ fn held_under(work: &Work<'_>, stream: StreamAt, take: &Take) -> Result<Vec<Stor
     let mut get = work.db.prepare_cached(KEY_GET)?;
     let mut keys = Vec::new();
     for id in ids {
-        let found = get.query_row([id?], |row| named(row, work.streams.id(stream))).optional()?.flatten();
-        let Some((key, mut stored)) = found else { continue };
+        let found = get
+            .query_row([id?], |row| named(row, work.streams.id(stream)))
+            .optional()?
+            .flatten();
+        let Some((key, mut stored)) = found else {
+            continue;
+        };
         if key.records > 0 {
             records::load(work.db, key.id, &mut stored)?;
         }
@@ -67,14 +74,21 @@ fn held_under(work: &Work<'_>, stream: StreamAt, take: &Take) -> Result<Vec<Stor
 
 /// A key from the columns of `stream_key_get.sql`; `None` if its name cannot be read, or it is of another stream.
 fn named(row: &Row<'_>, stream: i64) -> Result<Option<(Key, StoredKey)>> {
-    let Some(name) = row::text(row, 8)?.and_then(|name| StreamKey::new(name).ok()) else { return Ok(None) };
+    let Some(name) = row::text(row, 8)?.and_then(|name| StreamKey::new(name).ok()) else {
+        return Ok(None);
+    };
     if row::whole(row, 9)? != stream {
         return Ok(None);
     }
     Ok(Some((Key::read(row)?, key::stored(row, name)?)))
 }
 
-fn hand_out(work: &mut Work<'_>, stream: StreamAt, take: &Take, now: Time) -> Result<Vec<StoredKey>> {
+fn hand_out(
+    work: &mut Work<'_>,
+    stream: StreamAt,
+    take: &Take,
+    now: Time,
+) -> Result<Vec<StoredKey>> {
     let mut hand = Hand::new(work, stream, take, now)?;
     match &take.wanted {
         Wanted::Keys(names) | Wanted::Seized(names) => hand.take_named(work, names)?,
@@ -83,7 +97,12 @@ fn hand_out(work: &mut Work<'_>, stream: StreamAt, take: &Take, now: Time) -> Re
     let Hand { keys, .. } = hand;
     if !keys.is_empty() {
         let (number, worker) = (take.number.as_i64(), take.worker.as_str());
-        let open = params![number, work.streams.id(stream), worker, row::number(keys.len())];
+        let open = params![
+            number,
+            work.streams.id(stream),
+            worker,
+            row::number(keys.len())
+        ];
         work.db.prepare_cached(TAKE_OPEN)?.execute(open)?;
     }
     Ok(keys)
@@ -102,7 +121,14 @@ struct Hand<'c, 't> {
 impl<'c, 't> Hand<'c, 't> {
     fn new(work: &Work<'c>, stream: StreamAt, take: &'t Take, now: Time) -> Result<Self> {
         let lease = work.db.prepare_cached(LEASE_ADD)?;
-        Ok(Self { stream, take, now, lease, keys: Vec::new(), bytes: 0 })
+        Ok(Self {
+            stream,
+            take,
+            now,
+            lease,
+            keys: Vec::new(),
+            bytes: 0,
+        })
     }
 
     fn take_named(&mut self, work: &mut Work<'_>, names: &[StreamKey]) -> Result<()> {
@@ -115,7 +141,10 @@ impl<'c, 't> Hand<'c, 't> {
                 break;
             }
             let read = |row: &Row<'_>| Ok((Key::read(row)?, key::stored(row, name.clone())?));
-            let (key, stored) = match find.query_row(params![stream, name.as_str()], read).optional()? {
+            let (key, stored) = match find
+                .query_row(params![stream, name.as_str()], read)
+                .optional()?
+            {
                 Some(found) => found,
                 None => (Key::add(work, self.stream, name)?, unknown(name)),
             };
@@ -132,7 +161,11 @@ impl<'c, 't> Hand<'c, 't> {
             if self.bytes >= TAKE_BYTES_MAX {
                 break;
             }
-            match get.query_row([id], |row| named(row, stream)).optional()?.flatten() {
+            match get
+                .query_row([id], |row| named(row, stream))
+                .optional()?
+                .flatten()
+            {
                 Some((key, stored)) => self.add(work, &key, stored)?,
                 None => put_to_rest(work, id)?,
             }
@@ -142,7 +175,11 @@ impl<'c, 't> Hand<'c, 't> {
 
     /// Hands a key out if it is to be had.
     fn add(&mut self, work: &mut Work<'_>, key: &Key, mut stored: StoredKey) -> Result<()> {
-        let lease = [key.id, self.take.number.as_i64(), self.take.until.as_micros()];
+        let lease = [
+            key.id,
+            self.take.number.as_i64(),
+            self.take.until.as_micros(),
+        ];
         if self.lease.execute(lease)? == 0 && !self.take_over(work, lease)? {
             return Ok(());
         }
@@ -151,14 +188,21 @@ impl<'c, 't> Hand<'c, 't> {
         }
         // What its holder leaves undone is due when the lease is over.
         let due = Some(self.take.until).filter(|_| stored.count > 0);
-        Key { records: stored.count.cast_signed(), due, ..*key }.write(work, self.stream, key)?;
+        Key {
+            records: stored.count.cast_signed(),
+            due,
+            ..*key
+        }
+        .write(work, self.stream, key)?;
         self.keys.push(stored);
         Ok(())
     }
 
     /// Takes a key from who had it, if that one's lease is over or it is to be seized.
     fn take_over(&self, work: &mut Work<'_>, lease: [i64; 3]) -> Result<bool> {
-        let Some(hold) = KeyHold::find(work.db, lease[0])? else { return Ok(false) };
+        let Some(hold) = KeyHold::find(work.db, lease[0])? else {
+            return Ok(false);
+        };
         let is_asked_twice = hold.number == self.take.number;
         let may_seize = matches!(self.take.wanted, Wanted::Seized(_));
         if is_asked_twice || hold.is_held(self.now) && !may_seize {
@@ -186,7 +230,12 @@ fn unknown(name: &StreamKey) -> StoredKey {
 fn due(work: &Work<'_>, stream: i64, max: usize, now: Time) -> Result<Vec<i64>> {
     let mut due = work.db.prepare_cached(TAKE_DUE)?;
     let longest = now.after(LEASE_ASKED_MAX);
-    let sought = [stream, now.as_micros(), longest.as_micros(), row::number(max)];
+    let sought = [
+        stream,
+        now.as_micros(),
+        longest.as_micros(),
+        row::number(max),
+    ];
     due.query_map(sought, |row| row::whole(row, 0))?.collect()
 }
 
@@ -196,5 +245,8 @@ fn put_to_rest(work: &Work<'_>, id: i64) -> Result<()> {
         id,
         "a row of backstop_stream_key has no readable name; its records rest. Run `backstop doctor`"
     );
-    work.db.prepare_cached(key::KEY_DUE)?.execute(params![id, None::<i64>]).map(drop)
+    work.db
+        .prepare_cached(key::KEY_DUE)?
+        .execute(params![id, None::<i64>])
+        .map(drop)
 }

@@ -45,7 +45,13 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn new(file: WriterFile, options: SqliteOptions, bell: Bell) -> Self {
-        Self { file, options, looked: None, bell, stirred: false }
+        Self {
+            file,
+            options,
+            looked: None,
+            bell,
+            stirred: false,
+        }
     }
 
     /// Waits for a request, and meanwhile looks whether others wrote. `None` when no more can come.
@@ -68,13 +74,18 @@ impl Desk {
     }
 
     fn look(&mut self) {
-        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
+        if self
+            .looked
+            .is_some_and(|looked| looked.elapsed() < LOOK_EVERY)
+        {
             return;
         }
         self.looked = Some(Instant::now());
         // Recovers the file, too, if that is due. A look that fails gives no hint: a store in trouble is not to be asked
         // more often than the pollers do.
-        let Ok(open) = self.file.get("looking for changes") else { return };
+        let Ok(open) = self.file.get("looking for changes") else {
+            return;
+        };
         if open.others.wrote(&open.db).unwrap_or(false) {
             self.bell.ring();
         }
@@ -121,7 +132,9 @@ impl Desk {
     }
 
     fn commit(&mut self, group: &mut [Box<dyn Errand>]) -> std::result::Result<(), Fault> {
-        let Some(doing) = group.first().map(|errand| errand.task().doing) else { return Ok(()) };
+        let Some(doing) = group.first().map(|errand| errand.task().doing) else {
+            return Ok(());
+        };
         let open = self.file.get(doing).map_err(Fault::Store)?;
         let failed = |error: &rusqlite::Error| Fault::Store(store_error(doing, error));
         set_sync(open, self.options.durability, group).map_err(|error| failed(&error))?;
@@ -165,7 +178,9 @@ impl Desk {
     /// fsync failed meanwhile.
     pub(super) fn fold_log(&mut self) {
         let Some(open) = self.file.open() else { return };
-        let Err(error) = fold_log(&open.db, self.options.log_pages) else { return };
+        let Err(error) = fold_log(&open.db, self.options.log_pages) else {
+            return;
+        };
         let error = store_error("folding the log into the file", &error);
         if is_disk_failure(&error) {
             self.file.fail(&error);
@@ -183,20 +198,31 @@ impl Desk {
 /// Runs the requests; tells whether there is something to claim or to promote.
 fn fill(db: &Connection, group: &mut [Box<dyn Errand>]) -> std::result::Result<bool, Fault> {
     let mut work = Work::new(db);
-    let doing = group.first().map_or("writing", |errand| errand.task().doing);
+    let doing = group
+        .first()
+        .map_or("writing", |errand| errand.task().doing);
     check_version(db, doing).map_err(Fault::Store)?;
     for errand in group.iter_mut() {
         let doing = errand.task().doing;
-        errand.run(&mut work).map_err(|error| Fault::Request(store_error(doing, &error)))?;
+        errand
+            .run(&mut work)
+            .map_err(|error| Fault::Request(store_error(doing, &error)))?;
     }
-    work.flush().map_err(|error| Fault::Request(store_error(doing, &error)))?;
+    work.flush()
+        .map_err(|error| Fault::Request(store_error(doing, &error)))?;
     Ok(work.is_stirred())
 }
 
 /// Only what must be on disk waits for it.
 fn set_sync(open: &mut OpenFile, durability: Durability, group: &[Box<dyn Errand>]) -> Result<()> {
-    let is_durable = group.iter().any(|errand| errand.task().effort == Effort::Durable);
-    let sync = if is_durable { durability.sync() } else { SyncLevel::Normal };
+    let is_durable = group
+        .iter()
+        .any(|errand| errand.task().effort == Effort::Durable);
+    let sync = if is_durable {
+        durability.sync()
+    } else {
+        SyncLevel::Normal
+    };
     if open.sync != Some(sync) {
         sync.set(&open.db)?;
         open.sync = Some(sync);
@@ -224,7 +250,8 @@ fn fold_log(db: &Connection, pages_max: u32) -> Result<()> {
     if pages < i64::from(pages_max) || folded == pages {
         return Ok(());
     }
-    db.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row([], |_| Ok(()))
+    db.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?
+        .query_row([], |_| Ok(()))
 }
 
 /// What became of it is unknown, whatever SQLite says: nobody is told that it is done, and everybody may ask again.

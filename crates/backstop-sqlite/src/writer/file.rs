@@ -52,19 +52,30 @@ struct Outage {
 impl WriterFile {
     pub(crate) fn new(db: Connection, moored: Arc<Moored>, readers: Arc<ReaderSlots>) -> Self {
         let marker = FailureMarker::of(moored.path());
-        Self { state: State::Open(OpenFile::new(db)), moored, marker, readers }
+        Self {
+            state: State::Open(OpenFile::new(db)),
+            moored,
+            marker,
+            readers,
+        }
     }
 
     /// The connection, if the file can be relied on. Recovers it, if that is due.
     pub(super) fn get(&mut self, doing: &'static str) -> Answer<&mut OpenFile> {
         self.moored.check(doing)?;
         if matches!(self.state, State::Open(_)) && self.marker.is_set() {
-            self.close("another process met a write or fsync that failed".to_owned(), true);
+            self.close(
+                "another process met a write or fsync that failed".to_owned(),
+                true,
+            );
         }
         self.recover_if_due();
         match &mut self.state {
             State::Open(open) => Ok(open),
-            State::Closed(outage) => Err(StoreError::unavailable(doing, outage.describe(&self.moored))),
+            State::Closed(outage) => Err(StoreError::unavailable(
+                doing,
+                outage.describe(&self.moored),
+            )),
         }
     }
 
@@ -97,7 +108,9 @@ impl WriterFile {
     }
 
     fn recover_if_due(&mut self) {
-        let State::Closed(outage) = &self.state else { return };
+        let State::Closed(outage) = &self.state else {
+            return;
+        };
         if Instant::now() < outage.next_try {
             return;
         }
@@ -125,21 +138,28 @@ impl WriterFile {
             return Err(IN_USE.to_owned());
         }
         let db = open::connect_writer(path).map_err(|error| advise(&error))?;
-        self.readers.open(|| open::connect_reader(path)).map_err(|error| advise(&error))?;
+        self.readers
+            .open(|| open::connect_reader(path))
+            .map_err(|error| advise(&error))?;
         Ok(OpenFile::new(db))
     }
 
     /// Folds the log into the file, so that the file alone is the store. If others still read it,
     /// it stays a log.
     pub(super) fn finish(self) {
-        let State::Open(open) = self.state else { return };
+        let State::Open(open) = self.state else {
+            return;
+        };
         if self.marker.is_set() {
             return leave_log(&open.db);
         }
         let folded = open
             .db
             .busy_timeout(Duration::from_millis(100))
-            .and_then(|()| open.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+            .and_then(|()| {
+                open.db
+                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            });
         if let Err(error) = folded {
             tracing::debug!(%error, "the log stays as it is");
             leave_log(&open.db);
@@ -161,14 +181,24 @@ fn advise(error: &impl Display) -> String {
 
 impl OpenFile {
     fn new(db: Connection) -> Self {
-        Self { db, sync: None, others: Others::default() }
+        Self {
+            db,
+            sync: None,
+            others: Others::default(),
+        }
     }
 }
 
 impl Outage {
     fn new(cause: String, is_marked: bool) -> Self {
         let wait = FILE_RECOVERY_WAIT_MIN.into();
-        Self { cause, obstacle: None, is_marked, next_try: Instant::now(), wait }
+        Self {
+            cause,
+            obstacle: None,
+            is_marked,
+            next_try: Instant::now(),
+            wait,
+        }
     }
 
     fn put_off(&mut self, obstacle: String) {

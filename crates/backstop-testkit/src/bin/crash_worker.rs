@@ -15,7 +15,9 @@ const QUEUE: &str = "crash";
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [store, history] = &arguments[..] else { return ExitCode::from(2) };
+    let [store, history] = &arguments[..] else {
+        return ExitCode::from(2);
+    };
     match work(store, history).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -34,15 +36,32 @@ async fn work(store: &str, history: &str) -> Result<(), Box<dyn std::error::Erro
         retry: RetryPolicy::from_json(br#"{"kind":"constant","every":"10ms","max_attempts":20}"#)?,
         lease: Span::millis(1_500),
         // Everything stays to be checked.
-        shelf: Shelf { done_max: u64::MAX, ..Shelf::default() },
+        shelf: Shelf {
+            done_max: u64::MAX,
+            ..Shelf::default()
+        },
         ..QueueSettings::default()
     };
-    let timing = Timing { sweep: Span::millis(200), poll: Span::millis(100), ..Timing::default() };
+    let timing = Timing {
+        sweep: Span::millis(200),
+        poll: Span::millis(100),
+        ..Timing::default()
+    };
     let handler = move |run: Run| handle(run, Arc::clone(&log));
-    let worker =
-        backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, settings).timing(timing).start()?;
+    let worker = backstop
+        .worker()
+        .handle_raw(QUEUE, handler)
+        .queue(QUEUE, settings)
+        .timing(timing)
+        .start()?;
     say(worker.recovery_bound().as_millis());
-    while backstop.store().queues(backstop.now()).await?.iter().any(|queue| queue.counts.live() > 0) {
+    while backstop
+        .store()
+        .queues(backstop.now())
+        .await?
+        .iter()
+        .any(|queue| queue.counts.live() > 0)
+    {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     worker.stop();
@@ -55,7 +74,12 @@ async fn work(store: &str, history: &str) -> Result<(), Box<dyn std::error::Erro
 async fn handle(run: Run, log: Arc<HistoryLog>) -> Result<(), Fail> {
     let (job, lease) = (run.id(), run.lease().number);
     let worker = backstop::core::WorkerName::new(&std::process::id().to_string());
-    log.append(&Event::Started { job, attempt: run.attempt(), lease, worker })?;
+    log.append(&Event::Started {
+        job,
+        attempt: run.attempt(),
+        lease,
+        worker,
+    })?;
     if job == JobId::named("poison") {
         std::process::abort();
     }
@@ -64,7 +88,11 @@ async fn handle(run: Run, log: Arc<HistoryLog>) -> Result<(), Fail> {
     let failed = byte < 26 && run.attempt() == 1;
     let ran = if failed { Ran::Failed } else { Ran::Done };
     log.append(&Event::Ended { job, lease, ran })?;
-    if failed { Err(Fail::retry("fails the first time")) } else { Ok(()) }
+    if failed {
+        Err(Fail::retry("fails the first time"))
+    } else {
+        Ok(())
+    }
 }
 
 #[expect(clippy::print_stdout, reason = "whoever started it reads this")]

@@ -38,13 +38,24 @@ fn run(first: u64, count: u64) -> ExitCode {
             }
         }
     }
-    let never: Vec<&str> = FAULTS.into_iter().filter(|fault| !fired.contains_key(fault)).collect();
-    say(&format!("{count} seeds from {first}: {jobs} jobs, {failed} seeds failed; faults: {fired:?}"));
+    let never: Vec<&str> = FAULTS
+        .into_iter()
+        .filter(|fault| !fired.contains_key(fault))
+        .collect();
+    say(&format!(
+        "{count} seeds from {first}: {jobs} jobs, {failed} seeds failed; faults: {fired:?}"
+    ));
     if count >= 100 && !never.is_empty() {
-        say(&format!("faults that never came, so that nothing was shown about them: {never:?}"));
+        say(&format!(
+            "faults that never came, so that nothing was shown about them: {never:?}"
+        ));
         return ExitCode::FAILURE;
     }
-    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if failed > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 #[expect(clippy::print_stdout, reason = "what a program prints is its result")]

@@ -45,7 +45,9 @@ type Failed = Box<dyn std::error::Error>;
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some(worker) = Worker::from_arguments(&arguments) else { return ExitCode::from(2) };
+    let Some(worker) = Worker::from_arguments(&arguments) else {
+        return ExitCode::from(2);
+    };
     match worker.work().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -66,7 +68,19 @@ struct Worker {
 
 impl Worker {
     fn from_arguments(arguments: &[String]) -> Option<Self> {
-        let [store, folder, lease, seed, keys, positions, wave, shares, share, process] = arguments else {
+        let [
+            store,
+            folder,
+            lease,
+            seed,
+            keys,
+            positions,
+            wave,
+            shares,
+            share,
+            process,
+        ] = arguments
+        else {
             return None;
         };
         let trace = Trace {
@@ -118,17 +132,35 @@ impl Worker {
 
     /// What the library warns of; a key whose lease was lost is noted in the log, too: its call may come again without a kill.
     fn heed_warnings(&self, log: &Arc<EventLog>) -> Result<(), Failed> {
-        let warnings = OpenOptions::new().append(true).create(true).open(self.folder.join("warnings"))?;
-        let written = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Arc::new(warnings));
-        let noted = LostLeases { log: Arc::clone(log), process: self.process };
+        let warnings = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.folder.join("warnings"))?;
+        let written = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_writer(Arc::new(warnings));
+        let noted = LostLeases {
+            log: Arc::clone(log),
+            process: self.process,
+        };
         let lost = Targets::new().with_target("backstop::streams::leases", LevelFilter::INFO);
         let lost = lost.with_target("backstop::streams::hand", LevelFilter::WARN);
         let heeded = tracing_subscriber::registry().with(written.with_filter(LevelFilter::WARN));
         Ok(heeded.with(noted.with_filter(lost)).try_init()?)
     }
 
-    fn serve(&self, backstop: &Backstop, log: &Arc<EventLog>, wait: Span) -> Result<RunningStream, Failed> {
-        let rules = Rules { steps: vec![wait], max_held: MUCH, max_misses: MUCH, ..Rules::default() };
+    fn serve(
+        &self,
+        backstop: &Backstop,
+        log: &Arc<EventLog>,
+        wait: Span,
+    ) -> Result<RunningStream, Failed> {
+        let rules = Rules {
+            steps: vec![wait],
+            max_held: MUCH,
+            max_misses: MUCH,
+            ..Rules::default()
+        };
         let settings = StreamSettings {
             rules,
             lease: self.lease,
@@ -141,7 +173,12 @@ impl Worker {
         Ok(backstop.stream(STREAM)?.serve(settings, handler)?)
     }
 
-    async fn bring(&self, running: &RunningStream, log: &EventLog, wave: usize) -> Result<(), Failed> {
+    async fn bring(
+        &self,
+        running: &RunningStream,
+        log: &EventLog,
+        wave: usize,
+    ) -> Result<(), Failed> {
         let path = self.folder.join(format!("answered-{}", self.share));
         let answered = OpenOptions::new().append(true).create(true).open(&path)?;
         let before = std::fs::read_to_string(&path)?;
@@ -175,15 +212,22 @@ impl Worker {
                 answer => break answer?,
             }
         };
-        if let Some(at) = became
-            .iter()
-            .position(|became| !matches!(became, Became::Handled | Became::Held | Became::Duplicate))
-        {
+        if let Some(at) = became.iter().position(|became| {
+            !matches!(became, Became::Handled | Became::Held | Became::Duplicate)
+        }) {
             return Err(format!("{:?} became {:?}", records[at], became[at]).into());
         }
-        let handled = records.iter().zip(&became).filter(|(_, became)| **became == Became::Handled);
-        let handled = handled.map(|(record, _)| (record.key.to_string(), record.position)).collect();
-        Ok(log.append(&Line { process: self.process, seen: Seen::Answered(handled) })?)
+        let handled = records
+            .iter()
+            .zip(&became)
+            .filter(|(_, became)| **became == Became::Handled);
+        let handled = handled
+            .map(|(record, _)| (record.key.to_string(), record.position))
+            .collect();
+        Ok(log.append(&Line {
+            process: self.process,
+            seen: Seen::Answered(handled),
+        })?)
     }
 }
 
@@ -198,7 +242,10 @@ impl<S: tracing::Subscriber> Layer<S> for LostLeases {
         let mut named = NamedKey(None);
         event.record(&mut named);
         let Some(key) = named.0 else { return };
-        if let Err(error) = self.log.append(&Line { process: self.process, seen: Seen::Lost { key } }) {
+        if let Err(error) = self.log.append(&Line {
+            process: self.process,
+            seen: Seen::Lost { key },
+        }) {
             complain(&format!("a lost lease was not written down: {error}"));
         }
     }
@@ -230,9 +277,21 @@ fn orders() -> Receiver<String> {
 
 /// A moment of work, so that there is something to kill.
 async fn handle(event: Event, log: Arc<EventLog>, process: u32) -> Result<(), Fail> {
-    let call = Call { key: event.key.to_string(), position: event.position, log, process };
+    let call = Call {
+        key: event.key.to_string(),
+        position: event.position,
+        log,
+        process,
+    };
     let (key, position, effect) = (call.key.clone(), event.position, event.effect.to_string());
-    call.log.append(&Line { process, seen: Seen::Began { key, position, effect } })?;
+    call.log.append(&Line {
+        process,
+        seen: Seen::Began {
+            key,
+            position,
+            effect,
+        },
+    })?;
     let pause = u64::try_from(event.position / STEP % 4)?;
     tokio::time::sleep(Duration::from_millis(pause)).await;
     drop(call);
@@ -249,8 +308,14 @@ struct Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let seen = Seen::Ended { key: std::mem::take(&mut self.key), position: self.position };
-        if let Err(error) = self.log.append(&Line { process: self.process, seen }) {
+        let seen = Seen::Ended {
+            key: std::mem::take(&mut self.key),
+            position: self.position,
+        };
+        if let Err(error) = self.log.append(&Line {
+            process: self.process,
+            seen,
+        }) {
             complain(&format!("the end of a call was not written down: {error}"));
         }
     }

@@ -15,7 +15,9 @@ use std::time::Duration;
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [store, database, starts] = &arguments[..] else { return ExitCode::from(2) };
+    let [store, database, starts] = &arguments[..] else {
+        return ExitCode::from(2);
+    };
     match work(store, database, starts).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -27,7 +29,9 @@ async fn main() -> ExitCode {
 
 async fn work(store: &str, database: &str, starts: &str) -> Result<(), Box<dyn std::error::Error>> {
     let backstop = Backstop::open(store).await?;
-    let starts = Arc::new(Mutex::new(OpenOptions::new().create(true).append(true).open(starts)?));
+    let starts = Arc::new(Mutex::new(
+        OpenOptions::new().create(true).append(true).open(starts)?,
+    ));
     let table = Table::new("backlog", database, "BACKLOG")?
         .max_records(10_000)?
         .every(Span::secs(1))?
@@ -52,7 +56,11 @@ async fn work(store: &str, database: &str, starts: &str) -> Result<(), Box<dyn s
 
 /// A few milliseconds of work.
 async fn handle(row: Row, starts: Arc<Mutex<File>>) -> Result<(), Fail> {
-    writeln!(starts.lock().unwrap_or_else(PoisonError::into_inner), "{}", row.key)?;
+    writeln!(
+        starts.lock().unwrap_or_else(PoisonError::into_inner),
+        "{}",
+        row.key
+    )?;
     tokio::time::sleep(Duration::from_millis(2)).await;
     Ok(())
 }

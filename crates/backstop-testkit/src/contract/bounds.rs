@@ -11,8 +11,16 @@ use Enqueued::{Full, Inserted};
 
 async fn bounded(store: Arc<dyn Store>, max_size: u64, overflow: Overflow, dead_max: u64) -> Scene {
     let scene = Scene::new(store);
-    let bounds = Bounds { max_size: Some(max_size), overflow, dead_max };
-    scene.store.set_bounds(queue("q"), bounds, scene.now).await.expect("the store answers");
+    let bounds = Bounds {
+        max_size: Some(max_size),
+        overflow,
+        dead_max,
+    };
+    scene
+        .store
+        .set_bounds(queue("q"), bounds, scene.now)
+        .await
+        .expect("the store answers");
     assert_eq!(scene.queue("q").await.bounds, bounds);
     scene
 }
@@ -20,41 +28,84 @@ async fn bounded(store: Arc<dyn Store>, max_size: u64, overflow: Overflow, dead_
 /// A full queue refuses, job by job, and takes in again once one has ended.
 pub async fn a_full_queue_refuses(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 2, Overflow::Reject, 10).await;
-    let answers = scene.enqueue(["a", "b", "c"].map(|name| job("q", name))).await;
+    let answers = scene
+        .enqueue(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     assert_eq!(answers, [Inserted, Inserted, Full]);
     assert_eq!(scene.find("c").await, None);
-    assert_eq!(scene.enqueue([job("q", "a"), job("other", "x")]).await, [Enqueued::Same, Inserted]);
+    assert_eq!(
+        scene.enqueue([job("q", "a"), job("other", "x")]).await,
+        [Enqueued::Same, Inserted]
+    );
     let run = scene.claim_one("q").await;
-    assert_eq!(scene.enqueue([job("q", "c")]).await, [Full], "running jobs are live");
-    assert_eq!(scene.settle(&run.lease, retry_at(at(9_999))).await, Settled::Applied);
-    assert_eq!(scene.enqueue([job("q", "c")]).await, [Full], "waiting jobs are live");
+    assert_eq!(
+        scene.enqueue([job("q", "c")]).await,
+        [Full],
+        "running jobs are live"
+    );
+    assert_eq!(
+        scene.settle(&run.lease, retry_at(at(9_999))).await,
+        Settled::Applied
+    );
+    assert_eq!(
+        scene.enqueue([job("q", "c")]).await,
+        [Full],
+        "waiting jobs are live"
+    );
     let run = scene.claim_one("q").await;
     assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied);
-    assert_eq!(scene.enqueue([job("q", "c"), job("q", "d").at(at(9_999))]).await, [Inserted, Full]);
+    assert_eq!(
+        scene
+            .enqueue([job("q", "c"), job("q", "d").at(at(9_999))])
+            .await,
+        [Inserted, Full]
+    );
     assert_eq!(scene.queue("q").await.totals.enqueued, 3);
 }
 
 /// A job refused because its queue is full takes no key.
 pub async fn a_refused_job_holds_no_key(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 1, Overflow::Reject, 10).await;
-    let answers = scene.enqueue([job("q", "a").unique("one"), job("q", "b").unique("two")]).await;
+    let answers = scene
+        .enqueue([job("q", "a").unique("one"), job("q", "b").unique("two")])
+        .await;
     assert_eq!(answers, [Inserted, Full]);
     let twin = scene.enqueue([job("q", "c").unique("one")]).await;
-    assert_eq!(twin, [Enqueued::Duplicate(id("a"))], "the holder is named, full or not");
+    assert_eq!(
+        twin,
+        [Enqueued::Duplicate(id("a"))],
+        "the holder is named, full or not"
+    );
     let run = scene.claim_one("q").await;
     assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied);
-    assert_eq!(scene.enqueue([job("q", "d").unique("two")]).await, [Inserted]);
+    assert_eq!(
+        scene.enqueue([job("q", "d").unique("two")]).await,
+        [Inserted]
+    );
 }
 
 /// The oldest of the lowest level gives way, and is a dead letter.
 pub async fn the_oldest_becomes_a_dead_letter(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 3, Overflow::DeadLetterOldest, 2).await;
-    scene.insert([job("q", "first"), job("q", "a"), job("q", "high").priority(Priority::High)]).await;
+    scene
+        .insert([
+            job("q", "first"),
+            job("q", "a"),
+            job("q", "high").priority(Priority::High),
+        ])
+        .await;
     scene.claim("q", 1).await;
-    assert_eq!(scene.state("high").await, Some(State::Running), "it is claimed first");
+    assert_eq!(
+        scene.state("high").await,
+        Some(State::Running),
+        "it is claimed first"
+    );
     assert_eq!(scene.enqueue([job("q", "b")]).await, [Inserted]);
     let victim = scene.job("first").await;
-    assert_eq!((victim.state, victim.reason), (State::Dead, Some(Reason::Overflow)));
+    assert_eq!(
+        (victim.state, victim.reason),
+        (State::Dead, Some(Reason::Overflow))
+    );
     assert_eq!((victim.attempt, victim.finished_at), (0, Some(scene.now)));
     assert_eq!(victim.fingerprint(), Some(Fingerprint::of_overflow()));
     assert_eq!(
@@ -62,33 +113,61 @@ pub async fn the_oldest_becomes_a_dead_letter(store: Arc<dyn Store>) {
         [Inserted, Full],
         "the dead letters are full"
     );
-    assert_eq!(listed(&scene.list(&filter(Some("q"), Some(State::Ready))).await), ["b", "c"]);
+    assert_eq!(
+        listed(&scene.list(&filter(Some("q"), Some(State::Ready))).await),
+        ["b", "c"]
+    );
     let status = scene.queue("q").await;
-    assert_eq!((status.counts.of(State::Dead), status.totals.dead, status.totals.enqueued), (2, 2, 5));
+    assert_eq!(
+        (
+            status.counts.of(State::Dead),
+            status.totals.dead,
+            status.totals.enqueued
+        ),
+        (2, 2, 5)
+    );
 }
 
 /// With `drop_oldest` the oldest of the lowest level is cancelled; running and waiting jobs never give way.
 pub async fn the_oldest_is_dropped(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 2, Overflow::DropOldest, 0).await;
-    scene.insert([job("q", "low").priority(Priority::Low), job("q", "a")]).await;
+    scene
+        .insert([job("q", "low").priority(Priority::Low), job("q", "a")])
+        .await;
     assert_eq!(scene.enqueue([job("q", "b")]).await, [Inserted]);
     let victim = scene.job("low").await;
-    assert_eq!((victim.state, victim.reason), (State::Cancelled, Some(Reason::Overflow)));
+    assert_eq!(
+        (victim.state, victim.reason),
+        (State::Cancelled, Some(Reason::Overflow))
+    );
     let runs = scene.claim("q", 2).await;
-    assert_eq!(scene.enqueue([job("q", "c")]).await, [Full], "nothing is ready");
+    assert_eq!(
+        scene.enqueue([job("q", "c")]).await,
+        [Full],
+        "nothing is ready"
+    );
     let wait = Outcome::Released { at: at(9_999) };
     assert_eq!(scene.settle(&runs[0].lease, wait).await, Settled::Applied);
     assert_eq!(scene.enqueue([job("q", "c")]).await, [Full]);
-    assert_eq!(scene.settle(&runs[1].lease, dead()).await, Settled::Full, "no room for the dead");
+    assert_eq!(
+        scene.settle(&runs[1].lease, dead()).await,
+        Settled::Full,
+        "no room for the dead"
+    );
     assert_eq!(scene.queue("q").await.totals.cancelled, 1);
 }
 
 /// A batch into a full queue: the newest of it stay.
 pub async fn a_batch_pushes_out_what_came_before_it(store: Arc<dyn Store>) {
     let scene = bounded(store, 2, Overflow::DropOldest, 10).await;
-    let answers = scene.enqueue((0..5).map(|n| job("q", &n.to_string()))).await;
+    let answers = scene
+        .enqueue((0..5).map(|n| job("q", &n.to_string())))
+        .await;
     assert_eq!(answers, [Inserted; 5]);
-    assert_eq!(listed(&scene.list(&filter(Some("q"), Some(State::Ready))).await), ["3", "4"]);
+    assert_eq!(
+        listed(&scene.list(&filter(Some("q"), Some(State::Ready))).await),
+        ["3", "4"]
+    );
     assert_eq!(scene.queue("q").await.counts.of(State::Cancelled), 3);
 }
 
@@ -97,11 +176,20 @@ pub async fn pushes_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     let scene = bounded(Arc::clone(&store), 20, Overflow::Reject, 10).await;
     let pushes = (0..16).map(|pusher| {
         let scene = scene.apart(pusher);
-        tokio::spawn(async move { scene.enqueue((0..4).map(|n| job("q", &format!("{pusher}/{n}")))).await })
+        tokio::spawn(async move {
+            scene
+                .enqueue((0..4).map(|n| job("q", &format!("{pusher}/{n}"))))
+                .await
+        })
     });
     let mut inserted = 0;
     for push in pushes.collect::<Vec<_>>() {
-        inserted += push.await.expect("nobody panics").iter().filter(|answer| **answer == Inserted).count();
+        inserted += push
+            .await
+            .expect("nobody panics")
+            .iter()
+            .filter(|answer| **answer == Inserted)
+            .count();
     }
     assert_eq!(inserted, 20);
     assert_eq!(scene.queue("q").await.counts.of(State::Ready), 20);
@@ -111,11 +199,23 @@ pub async fn pushes_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
 pub async fn a_new_bound_removes_nothing(store: Arc<dyn Store>) {
     let scene = bounded(store, 5, Overflow::Reject, 10).await;
     scene.insert((0..5).map(|n| job("q", &n.to_string()))).await;
-    let bounds = Bounds { max_size: Some(2), overflow: Overflow::Reject, dead_max: 10 };
-    scene.store.set_bounds(queue("q"), bounds, scene.now).await.expect("the store answers");
+    let bounds = Bounds {
+        max_size: Some(2),
+        overflow: Overflow::Reject,
+        dead_max: 10,
+    };
+    scene
+        .store
+        .set_bounds(queue("q"), bounds, scene.now)
+        .await
+        .expect("the store answers");
     assert_eq!(scene.queue("q").await.counts.of(State::Ready), 5);
     assert_eq!(scene.enqueue([job("q", "x")]).await, [Full]);
-    scene.store.set_bounds(queue("q"), Bounds::default(), scene.now).await.expect("the store answers");
+    scene
+        .store
+        .set_bounds(queue("q"), Bounds::default(), scene.now)
+        .await
+        .expect("the store answers");
     assert_eq!(scene.enqueue([job("q", "x")]).await, [Inserted]);
     assert_eq!(scene.queue("q").await.bounds, Bounds::default());
 }
@@ -127,22 +227,39 @@ pub async fn what_an_operator_brings_back_needs_room(store: Arc<dyn Store>) {
     for name in ["a", "b", "c"] {
         scene.insert_and_end(job("q", name), dead()).await;
     }
-    scene.insert([job("q", "ready"), job("q", "later").at(at(9_999))]).await;
+    scene
+        .insert([job("q", "ready"), job("q", "later").at(at(9_999))])
+        .await;
     for overflow in Overflow::ALL {
-        let bounds = Bounds { max_size: Some(3), overflow, dead_max: 10 };
-        scene.store.set_bounds(queue("q"), bounds, scene.now).await.expect("the store answers");
+        let bounds = Bounds {
+            max_size: Some(3),
+            overflow,
+            dead_max: 10,
+        };
+        scene
+            .store
+            .set_bounds(queue("q"), bounds, scene.now)
+            .await
+            .expect("the store answers");
         let amended = scene.amend_named(&["a", "b", "c"], Action::Retry).await;
         assert_eq!(
             (amended.applied, amended.refused),
             (1, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
         );
-        let amended =
-            scene.amend(Selection::Matching(filter(Some("q"), Some(State::Dead))), Action::Retry).await;
+        let amended = scene
+            .amend(
+                Selection::Matching(filter(Some("q"), Some(State::Dead))),
+                Action::Retry,
+            )
+            .await;
         assert_eq!(
             (amended.applied, amended.refused),
             (0, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
         );
-        assert_eq!((scene.state("b").await, scene.job("b").await.requeues), (Some(State::Dead), 0));
+        assert_eq!(
+            (scene.state("b").await, scene.job("b").await.requeues),
+            (Some(State::Dead), 0)
+        );
         assert_eq!(scene.queue("q").await.counts.live(), 3, "{overflow}");
         assert_eq!(scene.amend_named(&["a"], Action::Cancel).await.applied, 1);
     }
@@ -160,7 +277,9 @@ pub async fn what_an_operator_brings_back_needs_room(store: Arc<dyn Store>) {
 pub async fn a_move_needs_room_in_the_queue_it_goes_to(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 2, Overflow::Reject, 10).await;
     for name in ["a", "b", "c"] {
-        scene.insert_and_end(job("other", name).unique(name), dead()).await;
+        scene
+            .insert_and_end(job("other", name).unique(name), dead())
+            .await;
     }
     scene.insert([job("q", "ready")]).await;
     let to = Action::Move(queue("q"));
@@ -169,19 +288,33 @@ pub async fn a_move_needs_room_in_the_queue_it_goes_to(store: Arc<dyn Store>) {
         (amended.applied, amended.refused),
         (1, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
     );
-    let amended =
-        scene.amend(Selection::Matching(filter(Some("other"), Some(State::Dead))), to.clone()).await;
+    let amended = scene
+        .amend(
+            Selection::Matching(filter(Some("other"), Some(State::Dead))),
+            to.clone(),
+        )
+        .await;
     assert_eq!(
         (amended.applied, amended.refused),
         (0, ["b", "c"].map(|name| (id(name), Refusal::Full)).into())
     );
     let job_b = scene.job("b").await;
-    assert_eq!((job_b.queue, job_b.state, job_b.requeues), (queue("other"), State::Dead, 0));
     assert_eq!(
-        (scene.queue("q").await.counts.live(), scene.queue("other").await.counts.of(State::Dead)),
+        (job_b.queue, job_b.state, job_b.requeues),
+        (queue("other"), State::Dead, 0)
+    );
+    assert_eq!(
+        (
+            scene.queue("q").await.counts.live(),
+            scene.queue("other").await.counts.of(State::Dead)
+        ),
         (2, 2)
     );
-    assert_eq!(scene.enqueue([job("q", "new").unique("b")]).await, [Full], "a refused move holds no key");
+    assert_eq!(
+        scene.enqueue([job("q", "new").unique("b")]).await,
+        [Full],
+        "a refused move holds no key"
+    );
     let run = scene.claim_one("q").await;
     assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied);
     assert_eq!(scene.amend_named(&["b", "c"], to).await.applied, 1);

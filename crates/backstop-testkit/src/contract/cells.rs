@@ -6,43 +6,82 @@ use backstop_core::port::{Cell, CellQuery, Store, StoreError, Swap, Swapped};
 use std::sync::Arc;
 
 fn swap(name: &str, seen: Option<i64>, version: i64, value: Option<&str>) -> Swap {
-    Swap { name: name.to_owned(), seen, version, value: value.map(|value| value.as_bytes().to_vec()) }
+    Swap {
+        name: name.to_owned(),
+        seen,
+        version,
+        value: value.map(|value| value.as_bytes().to_vec()),
+    }
 }
 
 fn cell(name: &str, version: i64, value: &str) -> Cell {
-    Cell { name: name.to_owned(), version, value: value.as_bytes().to_vec() }
+    Cell {
+        name: name.to_owned(),
+        version,
+        value: value.as_bytes().to_vec(),
+    }
 }
 
 async fn swapped(scene: &Scene, swap: Swap) -> Swapped {
-    scene.store.swap(vec![swap]).await.expect("the store answers").remove(0)
+    scene
+        .store
+        .swap(vec![swap])
+        .await
+        .expect("the store answers")
+        .remove(0)
 }
 
 async fn read(scene: &Scene, name: &str) -> Option<Cell> {
-    scene.store.cells(vec![name.to_owned()]).await.expect("the store answers").remove(0)
+    scene
+        .store
+        .cells(vec![name.to_owned()])
+        .await
+        .expect("the store answers")
+        .remove(0)
 }
 
 /// Only who has seen the latest version changes a cell; who has not is told what stands.
 pub async fn a_cell_is_changed_only_by_who_has_seen_it(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     assert_eq!(read(&scene, "a").await, None);
-    assert_eq!(swapped(&scene, swap("a", Some(1), 2, Some("x"))).await, Swapped::Conflict(None));
-    assert_eq!(swapped(&scene, swap("a", None, 1, Some("one"))).await, Swapped::Applied);
+    assert_eq!(
+        swapped(&scene, swap("a", Some(1), 2, Some("x"))).await,
+        Swapped::Conflict(None)
+    );
+    assert_eq!(
+        swapped(&scene, swap("a", None, 1, Some("one"))).await,
+        Swapped::Applied
+    );
     assert_eq!(read(&scene, "a").await, Some(cell("a", 1, "one")));
     let standing = Some(cell("a", 1, "one"));
-    assert_eq!(swapped(&scene, swap("a", None, 9, Some("x"))).await, Swapped::Conflict(standing.clone()));
-    assert_eq!(swapped(&scene, swap("a", Some(7), 9, None)).await, Swapped::Conflict(standing));
-    assert_eq!(swapped(&scene, swap("a", Some(1), i64::MIN, Some(""))).await, Swapped::Applied);
+    assert_eq!(
+        swapped(&scene, swap("a", None, 9, Some("x"))).await,
+        Swapped::Conflict(standing.clone())
+    );
+    assert_eq!(
+        swapped(&scene, swap("a", Some(7), 9, None)).await,
+        Swapped::Conflict(standing)
+    );
+    assert_eq!(
+        swapped(&scene, swap("a", Some(1), i64::MIN, Some(""))).await,
+        Swapped::Applied
+    );
     assert_eq!(read(&scene, "a").await, Some(cell("a", i64::MIN, "")));
-    assert_eq!(swapped(&scene, swap("a", Some(i64::MIN), 3, None)).await, Swapped::Applied);
+    assert_eq!(
+        swapped(&scene, swap("a", Some(i64::MIN), 3, None)).await,
+        Swapped::Applied
+    );
     assert_eq!(read(&scene, "a").await, None);
 }
 
 /// The same change again is the same answer.
 pub async fn a_repeated_change_is_applied_once(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    for change in
-        [swap("a", None, 1, Some("one")), swap("a", Some(1), 2, Some("two")), swap("a", Some(2), 3, None)]
-    {
+    for change in [
+        swap("a", None, 1, Some("one")),
+        swap("a", Some(1), 2, Some("two")),
+        swap("a", Some(2), 3, None),
+    ] {
         assert_eq!(swapped(&scene, change.clone()).await, Swapped::Applied);
         assert_eq!(swapped(&scene, change).await, Swapped::Applied);
     }
@@ -60,21 +99,46 @@ pub async fn changes_of_one_call_stand_alone(store: Arc<dyn Store>) {
     ];
     let answers = scene.store.swap(swaps).await.expect("the store answers");
     let conflict = Swapped::Conflict(Some(cell("a", 1, "one")));
-    assert_eq!(answers, [Swapped::Applied, conflict, Swapped::Applied, Swapped::Applied]);
+    assert_eq!(
+        answers,
+        [
+            Swapped::Applied,
+            conflict,
+            Swapped::Applied,
+            Swapped::Applied
+        ]
+    );
     let names = ["b", "none", "a"].map(str::to_owned).to_vec();
     let read = scene.store.cells(names).await.expect("the store answers");
-    assert_eq!(read, [Some(cell("b", 3, "three")), None, Some(cell("a", 4, "four"))]);
+    assert_eq!(
+        read,
+        [
+            Some(cell("b", 3, "three")),
+            None,
+            Some(cell("a", 4, "four"))
+        ]
+    );
 }
 
 /// Of many that decided on the same version one wins.
 pub async fn of_many_changes_at_once_one_wins(store: Arc<dyn Store>) {
     let scene = Scene::new(Arc::clone(&store));
-    assert_eq!(swapped(&scene, swap("a", None, 1, Some("0"))).await, Swapped::Applied);
+    assert_eq!(
+        swapped(&scene, swap("a", None, 1, Some("0"))).await,
+        Swapped::Applied
+    );
     let tries = (0..32).map(|n: i64| {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
             let change = swap("a", Some(1), 100 + n, Some(&n.to_string()));
-            (n, store.swap(vec![change]).await.expect("the store answers").remove(0))
+            (
+                n,
+                store
+                    .swap(vec![change])
+                    .await
+                    .expect("the store answers")
+                    .remove(0),
+            )
         })
     });
     let mut winners = Vec::new();
@@ -83,24 +147,55 @@ pub async fn of_many_changes_at_once_one_wins(store: Arc<dyn Store>) {
         winners.extend((answer == Swapped::Applied).then_some(n));
     }
     assert_eq!(winners.len(), 1, "{winners:?}");
-    assert_eq!(read(&scene, "a").await, Some(cell("a", 100 + winners[0], &winners[0].to_string())));
+    assert_eq!(
+        read(&scene, "a").await,
+        Some(cell("a", 100 + winners[0], &winners[0].to_string()))
+    );
 }
 
 /// Cells are listed by the bytes of their names, part by part.
 pub async fn cells_are_listed_by_name(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    let names = ["breaker/b", "breaker/a", "breaker/ä", "breaker", "breakers", "audit/1", "breaker/A"];
+    let names = [
+        "breaker/b",
+        "breaker/a",
+        "breaker/ä",
+        "breaker",
+        "breakers",
+        "audit/1",
+        "breaker/A",
+    ];
     for (version, name) in (1..).zip(names) {
-        assert_eq!(swapped(&scene, swap(name, None, version, Some("x"))).await, Swapped::Applied);
+        assert_eq!(
+            swapped(&scene, swap(name, None, version, Some("x"))).await,
+            Swapped::Applied
+        );
     }
     let listed = async |prefix: &str, after: Option<&str>, limit| {
-        let query = CellQuery { prefix: prefix.to_owned(), after: after.map(str::to_owned), limit };
-        let cells = scene.store.list_cells(query).await.expect("the store answers");
+        let query = CellQuery {
+            prefix: prefix.to_owned(),
+            after: after.map(str::to_owned),
+            limit,
+        };
+        let cells = scene
+            .store
+            .list_cells(query)
+            .await
+            .expect("the store answers");
         cells.into_iter().map(|cell| cell.name).collect::<Vec<_>>()
     };
-    assert_eq!(listed("breaker/", None, 10).await, ["breaker/A", "breaker/a", "breaker/b", "breaker/ä"]);
-    assert_eq!(listed("breaker/", None, 2).await, ["breaker/A", "breaker/a"]);
-    assert_eq!(listed("breaker/", Some("breaker/a"), 2).await, ["breaker/b", "breaker/ä"]);
+    assert_eq!(
+        listed("breaker/", None, 10).await,
+        ["breaker/A", "breaker/a", "breaker/b", "breaker/ä"]
+    );
+    assert_eq!(
+        listed("breaker/", None, 2).await,
+        ["breaker/A", "breaker/a"]
+    );
+    assert_eq!(
+        listed("breaker/", Some("breaker/a"), 2).await,
+        ["breaker/b", "breaker/ä"]
+    );
     assert_eq!(listed("breaker/", Some("a"), 1).await, ["breaker/A"]);
     assert_eq!(listed("breaker/", Some("c"), 9).await, Vec::<String>::new());
     assert_eq!(listed("", None, 0).await, ["audit/1"]);
@@ -112,16 +207,36 @@ pub async fn a_cell_has_its_limits(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let value: Vec<u8> = (0..CELL_BYTES_MAX).map(|n| (n % 256) as u8).collect();
     let name = "n".repeat(CELL_NAME_BYTES_MAX);
-    let full = Swap { name: name.clone(), seen: None, version: 1, value: Some(value.clone()) };
+    let full = Swap {
+        name: name.clone(),
+        seen: None,
+        version: 1,
+        value: Some(value.clone()),
+    };
     assert_eq!(swapped(&scene, full).await, Swapped::Applied);
-    assert_eq!(read(&scene, &name).await, Some(Cell { name: name.clone(), version: 1, value }));
+    assert_eq!(
+        read(&scene, &name).await,
+        Some(Cell {
+            name: name.clone(),
+            version: 1,
+            value
+        })
+    );
     let over = [
-        Swap { name: "a".to_owned(), seen: None, version: 1, value: Some(vec![0; CELL_BYTES_MAX + 1]) },
+        Swap {
+            name: "a".to_owned(),
+            seen: None,
+            version: 1,
+            value: Some(vec![0; CELL_BYTES_MAX + 1]),
+        },
         swap(&format!("{name}n"), None, 1, Some("x")),
         swap("", None, 1, Some("x")),
         swap("a\0b", None, 1, Some("x")),
     ];
     for change in over {
-        assert!(matches!(scene.store.swap(vec![change]).await, Err(StoreError::Misuse { .. })));
+        assert!(matches!(
+            scene.store.swap(vec![change]).await,
+            Err(StoreError::Misuse { .. })
+        ));
     }
 }

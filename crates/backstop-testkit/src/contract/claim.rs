@@ -39,14 +39,33 @@ pub async fn claim_never_hands_one_job_to_two(store: Arc<dyn Store>) {
 pub async fn claim_respects_level_then_time(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let draft = |name, priority| job("q", name).priority(priority);
-    scene.insert([draft("low", Priority::Low), draft("due at 5", Priority::Normal).at(at(5))]).await;
-    scene.insert([draft("first", Priority::Normal), draft("critical", Priority::Critical)]).await;
-    scene.insert([draft("high", Priority::High), draft("second", Priority::Normal)]).await;
+    scene
+        .insert([
+            draft("low", Priority::Low),
+            draft("due at 5", Priority::Normal).at(at(5)),
+        ])
+        .await;
+    scene
+        .insert([
+            draft("first", Priority::Normal),
+            draft("critical", Priority::Critical),
+        ])
+        .await;
+    scene
+        .insert([
+            draft("high", Priority::High),
+            draft("second", Priority::Normal),
+        ])
+        .await;
     scene.now = at(9);
     // Handed in before the other became ready, though it was to run later.
-    scene.insert([draft("third", Priority::Normal).at(at(8))]).await;
+    scene
+        .insert([draft("third", Priority::Normal).at(at(8))])
+        .await;
     assert_eq!(scene.promote().await, 1);
-    let order = ["critical", "high", "first", "second", "third", "due at 5", "low"];
+    let order = [
+        "critical", "high", "first", "second", "third", "due at 5", "low",
+    ];
     assert_eq!(names(&scene.claim("q", 3).await), order[..3]);
     assert_eq!(names(&scene.claim("q", 10).await), order[3..]);
 }
@@ -54,8 +73,12 @@ pub async fn claim_respects_level_then_time(store: Arc<dyn Store>) {
 /// Each queue has its own share of a claim.
 pub async fn claim_takes_at_most_n_per_queue(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a1", "a2", "a3"].map(|name| job("a", name))).await;
-    scene.insert(["b1", "b2", "b3"].map(|name| job("b", name))).await;
+    scene
+        .insert(["a1", "a2", "a3"].map(|name| job("a", name)))
+        .await;
+    scene
+        .insert(["b1", "b2", "b3"].map(|name| job("b", name)))
+        .await;
     scene.insert([job("c", "c1")]).await;
     let claim = scene.claim_of(&[("b", 1), ("a", 2)]);
     let mut taken = names(&scene.claim_as(&claim).await);
@@ -69,7 +92,9 @@ pub async fn claim_takes_at_most_n_per_queue(store: Arc<dyn Store>) {
 /// A careless caller that names a queue twice must not get a job twice.
 pub async fn a_queue_named_twice_gives_each_job_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     let claim = scene.claim_of(&[("q", 1), ("q", 1)]);
     assert_eq!(names(&scene.claim_as(&claim).await), ["a", "b"]);
     assert_eq!(names(&scene.claim("q", 9).await), ["c"]);
@@ -86,7 +111,9 @@ pub async fn a_claim_of_nothing_is_empty(store: Arc<dyn Store>) {
 /// A worker that did not hear the answer asks again, and gets what is its own already.
 pub async fn a_repeated_claim_returns_the_same_leases(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c", "d"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c", "d"].map(|name| job("q", name)))
+        .await;
     let claim = scene.claim_of(&[("q", 2)]);
     let first = scene.claim_as(&claim).await;
     scene.now = at(2);
@@ -100,7 +127,9 @@ pub async fn a_repeated_claim_returns_the_same_leases(store: Arc<dyn Store>) {
 /// What was settled is no longer its own, and a repeated claim is no way to get more.
 pub async fn a_repeated_claim_returns_only_what_is_left_of_it(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     let claim = scene.claim_of(&[("q", 2)]);
     let runs = scene.claim_as(&claim).await;
     assert_eq!(scene.settle(&runs[0].lease, DONE).await, Settled::Applied);
@@ -111,10 +140,19 @@ pub async fn a_repeated_claim_returns_only_what_is_left_of_it(store: Arc<dyn Sto
 /// A job whose time has not come is invisible to claims, whatever made it wait.
 pub async fn waiting_jobs_are_never_claimed_early(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert([job("q", "released"), job("q", "retrying"), job("q", "scheduled").at(at(10))]).await;
+    scene
+        .insert([
+            job("q", "released"),
+            job("q", "retrying"),
+            job("q", "scheduled").at(at(10)),
+        ])
+        .await;
     let runs = scene.claim("q", 9).await;
     scene
-        .settle_all([(&runs[0].lease, Outcome::Released { at: at(10) }), (&runs[1].lease, retry_at(at(10)))])
+        .settle_all([
+            (&runs[0].lease, Outcome::Released { at: at(10) }),
+            (&runs[1].lease, retry_at(at(10))),
+        ])
         .await;
     scene.now = at(10).before(Span::micros(1));
     assert_eq!(scene.promote().await, 0);
@@ -128,10 +166,13 @@ pub async fn waiting_jobs_are_never_claimed_early(store: Arc<dyn Store>) {
 pub async fn late_jobs_are_never_skipped(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for round in 0..20 {
-        let names_of_round: Vec<String> = Priority::ALL.map(|level| format!("{round}-{level}")).into();
+        let names_of_round: Vec<String> =
+            Priority::ALL.map(|level| format!("{round}-{level}")).into();
         let drafts = names_of_round.iter().zip(Priority::ALL);
         // Lowest level first, and with ever older times: neither may hide a job.
-        let drafts = drafts.rev().map(|(name, level)| job("q", name).priority(level).at(at(-round)));
+        let drafts = drafts
+            .rev()
+            .map(|(name, level)| job("q", name).priority(level).at(at(-round)));
         scene.insert(drafts).await;
         assert_eq!(names(&scene.claim("q", 9).await), names_of_round);
         assert_eq!(scene.claim("q", 9).await, []);
@@ -171,8 +212,11 @@ pub async fn concurrent_enqueuers_and_claimers_leave_nothing_behind(store: Arc<d
         })
     });
     let tasks: Vec<_> = enqueuers.chain(claimers).collect();
-    let mut taken: Vec<String> =
-        join_all(tasks).await.into_iter().flat_map(|task| task.expect("no task panics")).collect();
+    let mut taken: Vec<String> = join_all(tasks)
+        .await
+        .into_iter()
+        .flat_map(|task| task.expect("no task panics"))
+        .collect();
     taken.sort_unstable();
     taken.dedup();
     assert_eq!(taken.len(), total);
@@ -181,13 +225,21 @@ pub async fn concurrent_enqueuers_and_claimers_leave_nothing_behind(store: Arc<d
 /// The handler gets the job as it was handed in, and knows which run this is.
 pub async fn a_lease_carries_the_whole_job(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert([job("q", "a").kind("send").priority(Priority::High)]).await;
+    scene
+        .insert([job("q", "a").kind("send").priority(Priority::High)])
+        .await;
     let seen = scene.job("a").await;
     scene.now = at(3);
     let run = scene.claim_one("q").await;
     assert_eq!((run.lease.job, &run.lease.queue), (seen.id, &seen.queue));
-    assert_eq!((&run.kind, &run.payload, run.priority), (&seen.kind, &seen.payload, Priority::High));
-    assert_eq!((run.attempts_before, run.attempt(), run.lost_leases), (0, 1, 0));
+    assert_eq!(
+        (&run.kind, &run.payload, run.priority),
+        (&seen.kind, &seen.payload, Priority::High)
+    );
+    assert_eq!(
+        (run.attempts_before, run.attempt(), run.lost_leases),
+        (0, 1, 0)
+    );
     assert_eq!((run.inserted_at, run.run_at), (at(0), at(0)));
     assert_eq!((run.terms, run.history), (seen.terms, seen.history));
 }
@@ -200,9 +252,15 @@ pub async fn a_running_job_shows_its_holder(store: Arc<dyn Store>) {
     let running = scene.job("a").await;
     assert_eq!((running.state, running.attempt), (State::Running, 1));
     let claimant = running.held_by.expect("somebody runs it");
-    assert_eq!((claimant.worker.as_str(), claimant.until), (WORKER, scene.now.after(LEASE)));
+    assert_eq!(
+        (claimant.worker.as_str(), claimant.until),
+        (WORKER, scene.now.after(LEASE))
+    );
     let ready = scene.job("b").await;
-    assert_eq!((ready.state, ready.attempt, ready.held_by), (State::Ready, 0, None));
+    assert_eq!(
+        (ready.state, ready.attempt, ready.held_by),
+        (State::Ready, 0, None)
+    );
 }
 
 /// A claim over the limits is the caller's mistake, and takes nothing.
@@ -212,11 +270,17 @@ pub async fn an_oversized_claim_is_misuse(store: Arc<dyn Store>) {
     let too_many_jobs = scene.claim_of(&[("q", CLAIM_JOBS_MAX), ("other", 1)]);
     let mut too_many_queues = scene.claim_of(&[]);
     too_many_queues.wants = (0..=CLAIM_QUEUES_MAX)
-        .map(|n| Want { queue: crate::given::queue(&format!("q{n}")), max: 1 })
+        .map(|n| Want {
+            queue: crate::given::queue(&format!("q{n}")),
+            max: 1,
+        })
         .collect();
     for claim in [too_many_jobs, too_many_queues] {
         let refused = scene.store.claim(claim, scene.now).await;
-        assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(StoreError::Misuse { .. })),
+            "{refused:?}"
+        );
     }
     assert_eq!(scene.state("a").await, Some(State::Ready));
 }
@@ -230,7 +294,10 @@ pub async fn a_lease_of_nothing_or_of_days_is_misuse(store: Arc<dyn Store>) {
         let mut claim = scene.claim_of(&[("q", 1)]);
         claim.until = until;
         let refused = scene.store.claim(claim, scene.now).await;
-        assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{until}: {refused:?}");
+        assert!(
+            matches!(refused, Err(StoreError::Misuse { .. })),
+            "{until}: {refused:?}"
+        );
     }
     assert_eq!(scene.state("a").await, Some(State::Ready));
 }

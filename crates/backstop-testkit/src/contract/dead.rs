@@ -6,14 +6,18 @@ use backstop_core::failure::{ErrorReport, Failure, History};
 use backstop_core::lease::WorkerName;
 use backstop_core::limits::BURY_MAX;
 use backstop_core::port::{
-    Amended, Amendment, Burial, Enqueued, Group, GroupQuery, Order, PageQuery, Settled, Store, StoreError,
+    Amended, Amendment, Burial, Enqueued, Group, GroupQuery, Order, PageQuery, Settled, Store,
+    StoreError,
 };
 use backstop_core::verdict::{Outcome, Reason};
 use backstop_core::{Bounds, Fingerprint, NewJob, State, Time};
 use std::sync::Arc;
 
 fn died_of(message: &str) -> Outcome {
-    Outcome::Dead { reason: Reason::AttemptsExhausted, history: history(message) }
+    Outcome::Dead {
+        reason: Reason::AttemptsExhausted,
+        history: history(message),
+    }
 }
 
 fn fingerprint(message: &str) -> Fingerprint {
@@ -21,19 +25,43 @@ fn fingerprint(message: &str) -> Fingerprint {
 }
 
 async fn groups(scene: &Scene, queue_name: Option<&str>, limit: usize) -> Vec<Group> {
-    let query = GroupQuery { queue: queue_name.map(queue), limit };
-    scene.store.groups(query, scene.now).await.expect("the store answers")
+    let query = GroupQuery {
+        queue: queue_name.map(queue),
+        limit,
+    };
+    scene
+        .store
+        .groups(query, scene.now)
+        .await
+        .expect("the store answers")
 }
 
 async fn amend(scene: &Scene, names: &[&str], action: Action, only: Option<State>) -> Amended {
     let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
-    let amendment = Amendment { selection, action, only, cursor: None, max: 1 };
-    scene.store.amend(amendment, scene.now).await.expect("the store answers")
+    let amendment = Amendment {
+        selection,
+        action,
+        only,
+        cursor: None,
+        max: 1,
+    };
+    scene
+        .store
+        .amend(amendment, scene.now)
+        .await
+        .expect("the store answers")
 }
 
 async fn bound(scene: &Scene, dead_max: u64) {
-    let bounds = Bounds { dead_max, ..Bounds::default() };
-    scene.store.set_bounds(queue("q"), bounds, scene.now).await.expect("the store answers");
+    let bounds = Bounds {
+        dead_max,
+        ..Bounds::default()
+    };
+    scene
+        .store
+        .set_bounds(queue("q"), bounds, scene.now)
+        .await
+        .expect("the store answers");
 }
 
 /// A burial of the job of this name, with all its fields set.
@@ -55,28 +83,66 @@ pub(crate) fn burial(queue_name: &str, name: &str, message: &str, finished_at: T
 pub async fn a_death_over_the_bound_is_refused(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     bound(&scene, 2).await;
-    scene.insert(["a", "b", "c", "d"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c", "d"].map(|name| job("q", name)))
+        .await;
     let runs = scene.claim("q", 4).await;
-    let ends = scene.settle_all(runs.iter().map(|run| (&run.lease, dead()))).await;
-    assert_eq!(ends, [Settled::Applied, Settled::Applied, Settled::Full, Settled::Full]);
+    let ends = scene
+        .settle_all(runs.iter().map(|run| (&run.lease, dead())))
+        .await;
+    assert_eq!(
+        ends,
+        [
+            Settled::Applied,
+            Settled::Applied,
+            Settled::Full,
+            Settled::Full
+        ]
+    );
     assert_eq!(scene.state("c").await, Some(State::Running));
-    assert_eq!(scene.settle(&runs[2].lease, Outcome::Released { at: scene.now }).await, Settled::Applied);
-    assert_eq!(scene.settle(&runs[3].lease, DONE).await, Settled::Applied, "only deaths need room");
-    assert_eq!(scene.settle(&runs[0].lease, dead()).await, Settled::Applied, "a repetition needs none");
+    assert_eq!(
+        scene
+            .settle(&runs[2].lease, Outcome::Released { at: scene.now })
+            .await,
+        Settled::Applied
+    );
+    assert_eq!(
+        scene.settle(&runs[3].lease, DONE).await,
+        Settled::Applied,
+        "only deaths need room"
+    );
+    assert_eq!(
+        scene.settle(&runs[0].lease, dead()).await,
+        Settled::Applied,
+        "a repetition needs none"
+    );
     let status = scene.queue("q").await;
-    assert_eq!((status.counts.of(State::Dead), status.totals.dead, status.bounds.dead_max), (2, 2, 2));
+    assert_eq!(
+        (
+            status.counts.of(State::Dead),
+            status.totals.dead,
+            status.bounds.dead_max
+        ),
+        (2, 2, 2)
+    );
     let job = scene.job("c").await;
     assert_eq!((job.state, job.attempt), (State::Ready, 0));
     amend(&scene, &["a"], Action::Delete, None).await;
     let run = scene.claim_one("q").await;
-    assert_eq!(scene.settle(&run.lease, dead()).await, Settled::Applied, "there is room again");
+    assert_eq!(
+        scene.settle(&run.lease, dead()).await,
+        Settled::Applied,
+        "there is room again"
+    );
 }
 
 /// Deaths at once never exceed the bound.
 pub async fn deaths_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     let mut scene = Scene::new(Arc::clone(&store));
     bound(&scene, 10).await;
-    scene.insert((0..64).map(|n| job("q", &n.to_string()))).await;
+    scene
+        .insert((0..64).map(|n| job("q", &n.to_string())))
+        .await;
     let runs = scene.claim("q", 64).await;
     let deaths = runs.into_iter().map(|run| {
         let scene = scene.apart(7);
@@ -94,16 +160,22 @@ pub async fn deaths_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
 pub async fn deaths_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let times = [at(100), at(110), at(120), at(130), at(140)];
-    for ((name, message), time) in
-        [("a", "order 1 lost"), ("b", "order 2 lost"), ("c", "no such user"), ("d", "order 3 lost")]
-            .into_iter()
-            .zip(times)
+    for ((name, message), time) in [
+        ("a", "order 1 lost"),
+        ("b", "order 2 lost"),
+        ("c", "no such user"),
+        ("d", "order 3 lost"),
+    ]
+    .into_iter()
+    .zip(times)
     {
         scene.now = time;
         scene.insert_and_end(job("q", name), died_of(message)).await;
     }
     scene.now = times[4];
-    scene.insert_and_end(job("p", "e"), died_of("order 4 lost")).await;
+    scene
+        .insert_and_end(job("p", "e"), died_of("order 4 lost"))
+        .await;
     let group = |queue_name, message, count, first_at, last_at, sample| Group {
         queue: queue(queue_name),
         fingerprint: fingerprint(message),
@@ -115,8 +187,14 @@ pub async fn deaths_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
     let lost = group("q", "order 9 lost", 3, times[0], times[3], "d");
     let elsewhere = group("p", "order 9 lost", 1, times[4], times[4], "e");
     let user = group("q", "no such user", 1, times[2], times[2], "c");
-    assert_eq!(groups(&scene, None, 10).await, [lost.clone(), elsewhere, user.clone()]);
-    assert_eq!(groups(&scene, Some("q"), 10).await, [lost.clone(), user.clone()]);
+    assert_eq!(
+        groups(&scene, None, 10).await,
+        [lost.clone(), elsewhere, user.clone()]
+    );
+    assert_eq!(
+        groups(&scene, Some("q"), 10).await,
+        [lost.clone(), user.clone()]
+    );
     assert_eq!(groups(&scene, None, 0).await, [lost]);
     assert_eq!(groups(&scene, Some("none"), 10).await, []);
     amend(&scene, &["d"], Action::Retry, None).await;
@@ -133,13 +211,23 @@ pub async fn a_fingerprint_selects_its_group(store: Arc<dyn Store>) {
         scene.insert_and_end(job("q", name), died_of(message)).await;
     }
     scene.insert([job("q", "alive")]).await;
-    let booms = Filter { fingerprint: Some(fingerprint("boom 7")), ..Filter::default() };
-    let dead_booms = Filter { state: Some(State::Dead), queue: Some(queue("q")), ..booms.clone() };
+    let booms = Filter {
+        fingerprint: Some(fingerprint("boom 7")),
+        ..Filter::default()
+    };
+    let dead_booms = Filter {
+        state: Some(State::Dead),
+        queue: Some(queue("q")),
+        ..booms.clone()
+    };
     assert_eq!(listed(&scene.list(&dead_booms).await), ["c", "a"]);
     assert_eq!(listed(&scene.list(&booms).await), ["c", "a"]);
     let amended = scene.amend(Selection::Matching(booms), Action::Retry).await;
     assert_eq!(amended.applied, 2);
-    assert_eq!(listed(&scene.list(&filter(None, Some(State::Dead))).await), ["b"]);
+    assert_eq!(
+        listed(&scene.list(&filter(None, Some(State::Dead))).await),
+        ["b"]
+    );
 }
 
 /// Ended jobs are listed from either end, page by page.
@@ -155,8 +243,17 @@ pub async fn ended_jobs_are_listed_from_either_end(store: Arc<dyn Store>) {
         for limit in [1, 2, 10] {
             let (mut seen, mut cursor) = (String::new(), None);
             loop {
-                let query = PageQuery { filter: filter(Some("q"), Some(State::Dead)), cursor, limit, order };
-                let page = scene.store.jobs(query, scene.now).await.expect("the store answers");
+                let query = PageQuery {
+                    filter: filter(Some("q"), Some(State::Dead)),
+                    cursor,
+                    limit,
+                    order,
+                };
+                let page = scene
+                    .store
+                    .jobs(query, scene.now)
+                    .await
+                    .expect("the store answers");
                 seen.extend(listed(&page.jobs));
                 cursor = page.next;
                 if cursor.is_none() {
@@ -174,8 +271,14 @@ pub async fn an_amendment_heeds_the_state_it_means(store: Arc<dyn Store>) {
     scene.insert_and_end(job("q", "a"), dead()).await;
     scene.insert([job("q", "b")]).await;
     let amended = amend(&scene, &["a", "b"], Action::Delete, Some(State::Dead)).await;
-    assert_eq!((amended.applied, amended.refused), (1, vec![(id("b"), Refusal::Elsewhere(State::Ready))]));
-    assert_eq!((scene.find("a").await, scene.state("b").await), (None, Some(State::Ready)));
+    assert_eq!(
+        (amended.applied, amended.refused),
+        (1, vec![(id("b"), Refusal::Elsewhere(State::Ready))])
+    );
+    assert_eq!(
+        (scene.find("a").await, scene.state("b").await),
+        (None, Some(State::Ready))
+    );
     let all = Amendment {
         selection: Selection::All,
         action: Action::Delete,
@@ -183,35 +286,64 @@ pub async fn an_amendment_heeds_the_state_it_means(store: Arc<dyn Store>) {
         cursor: None,
         max: 9,
     };
-    let amended = scene.store.amend(all, scene.now).await.expect("the store answers");
+    let amended = scene
+        .store
+        .amend(all, scene.now)
+        .await
+        .expect("the store answers");
     assert_eq!((amended.applied, amended.refused), (0, vec![]));
 }
 
 /// A moved dead letter is in its new queue, ready, with its history; and nowhere else.
 pub async fn a_dead_letter_moved_is_in_exactly_one_place(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert_and_end(job("q", "a").payload(*b"{\"n\": 1}"), dead()).await;
+    scene
+        .insert_and_end(job("q", "a").payload(*b"{\"n\": 1}"), dead())
+        .await;
     scene.insert([job("q", "alive")]).await;
     let action = Action::Move(queue("other"));
-    let amended = amend(&scene, &["a", "alive", "none"], action.clone(), Some(State::Dead)).await;
-    let refused = vec![(id("alive"), Refusal::Elsewhere(State::Ready)), (id("none"), Refusal::NotFound)];
+    let amended = amend(
+        &scene,
+        &["a", "alive", "none"],
+        action.clone(),
+        Some(State::Dead),
+    )
+    .await;
+    let refused = vec![
+        (id("alive"), Refusal::Elsewhere(State::Ready)),
+        (id("none"), Refusal::NotFound),
+    ];
     assert_eq!((amended.applied, amended.refused), (1, refused));
-    assert_eq!(listed(&scene.list(&filter(Some("q"), None)).await), ["alive"]);
+    assert_eq!(
+        listed(&scene.list(&filter(Some("q"), None)).await),
+        ["alive"]
+    );
     let moved = scene.list(&filter(Some("other"), None)).await;
     assert_eq!(moved.len(), 1);
     let found = scene.job("a").await;
     assert_eq!(
-        (found.queue.clone(), found.state, found.attempt, found.requeues),
+        (
+            found.queue.clone(),
+            found.state,
+            found.attempt,
+            found.requeues
+        ),
         (queue("other"), State::Ready, 0, 1)
     );
-    assert_eq!((found.payload.as_bytes(), found.history.failures().len()), (&b"{\"n\": 1}"[..], 1));
+    assert_eq!(
+        (found.payload.as_bytes(), found.history.failures().len()),
+        (&b"{\"n\": 1}"[..], 1)
+    );
     assert_eq!((found.finished_at, found.reason), (None, None));
     assert_eq!(scene.enqueue([job("other", "a")]).await, [Enqueued::Same]);
     let run = scene.claim_one("other").await;
     assert_eq!(run.lease.job, id("a"));
     assert_eq!(scene.settle(&run.lease, DONE).await, Settled::Applied);
     let (from, to) = (scene.queue("q").await, scene.queue("other").await);
-    assert_eq!((from.counts.of(State::Dead), to.counts.of(State::Done)), (0, 1));
+    assert_eq!(
+        (from.counts.of(State::Dead), to.counts.of(State::Done)),
+        (0, 1)
+    );
     let amended = amend(&scene, &["alive"], action, None).await;
     assert_eq!(amended.refused, [(id("alive"), Refusal::Alive)]);
 }
@@ -223,63 +355,124 @@ pub async fn a_move_by_filter_moves_each_once(store: Arc<dyn Store>) {
         scene.insert_and_end(job("q", name), dead()).await;
     }
     let selection = Selection::Matching(filter(Some("q"), Some(State::Dead)));
-    let steps = scene.amend_in_steps(selection, Action::Move(queue("r")), 2).await;
+    let steps = scene
+        .amend_in_steps(selection, Action::Move(queue("r")), 2)
+        .await;
     assert_eq!(steps.iter().map(|step| step.applied).sum::<usize>(), 3);
     assert_eq!(scene.queue("r").await.counts.of(State::Ready), 3);
     assert_eq!(scene.queue("q").await.counts.of(State::Dead), 0);
     scene.insert_and_end(job("q", "d"), dead()).await;
     let amended = amend(&scene, &["d"], Action::Move(queue("q")), None).await;
-    assert_eq!((amended.applied, scene.state("d").await), (1, Some(State::Ready)));
+    assert_eq!(
+        (amended.applied, scene.state("d").await),
+        (1, Some(State::Ready))
+    );
 }
 
 /// A unique key counts in its queue: the move is refused if another holds it there.
 pub async fn a_move_is_refused_while_a_twin_lives_there(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert_and_end(job("q", "a").unique("k"), dead()).await;
+    scene
+        .insert_and_end(job("q", "a").unique("k"), dead())
+        .await;
     scene.insert([job("other", "b").unique("k")]).await;
     let amended = amend(&scene, &["a"], Action::Move(queue("other")), None).await;
-    assert_eq!((amended.applied, amended.refused), (0, vec![(id("a"), Refusal::Twin(id("b")))]));
+    assert_eq!(
+        (amended.applied, amended.refused),
+        (0, vec![(id("a"), Refusal::Twin(id("b")))])
+    );
     let job_a = scene.job("a").await;
     assert_eq!((job_a.queue, job_a.state), (queue("q"), State::Dead));
     amend(&scene, &["a"], Action::Move(queue("third")), None).await;
     let again = scene.enqueue([job("third", "c").unique("k")]).await;
-    assert_eq!(again, [Enqueued::Duplicate(id("a"))], "it holds its key where it went");
+    assert_eq!(
+        again,
+        [Enqueued::Duplicate(id("a"))],
+        "it holds its key where it went"
+    );
 }
 
 /// What is buried is a dead letter with all that was said of it, and can be requeued like any other.
 pub async fn what_is_buried_is_a_dead_letter(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let burials = vec![burial("q", "a", "boom", at(50)), burial("q", "a", "other", at(51))];
-    let answers = scene.store.bury(burials.clone(), scene.now).await.expect("the store answers");
+    let burials = vec![
+        burial("q", "a", "boom", at(50)),
+        burial("q", "a", "other", at(51)),
+    ];
+    let answers = scene
+        .store
+        .bury(burials.clone(), scene.now)
+        .await
+        .expect("the store answers");
     assert_eq!(answers, [Enqueued::Inserted, Enqueued::Same]);
     assert_eq!(
-        scene.store.bury(burials, scene.now).await.expect("the store answers"),
+        scene
+            .store
+            .bury(burials, scene.now)
+            .await
+            .expect("the store answers"),
         [Enqueued::Same, Enqueued::Same]
     );
     let found = scene.job("a").await;
-    assert_eq!((found.state, found.reason, found.kind.as_str()), (State::Dead, Some(Reason::Rejected), "k"));
-    assert_eq!((found.attempt, found.lost_leases, found.requeues), (3, 1, 2));
-    assert_eq!((found.inserted_at, found.run_at, found.finished_at), (at(1), at(5), Some(at(50))));
+    assert_eq!(
+        (found.state, found.reason, found.kind.as_str()),
+        (State::Dead, Some(Reason::Rejected), "k")
+    );
+    assert_eq!(
+        (found.attempt, found.lost_leases, found.requeues),
+        (3, 1, 2)
+    );
+    assert_eq!(
+        (found.inserted_at, found.run_at, found.finished_at),
+        (at(1), at(5), Some(at(50)))
+    );
     assert_eq!(found.history, history("boom"));
-    assert_eq!(groups(&scene, Some("q"), 9).await[0].fingerprint, fingerprint("boom"));
+    assert_eq!(
+        groups(&scene, Some("q"), 9).await[0].fingerprint,
+        fingerprint("boom")
+    );
     let status = scene.queue("q").await;
-    assert_eq!((status.counts.of(State::Dead), status.totals.enqueued, status.totals.dead), (1, 1, 1));
+    assert_eq!(
+        (
+            status.counts.of(State::Dead),
+            status.totals.enqueued,
+            status.totals.dead
+        ),
+        (1, 1, 1)
+    );
     assert_eq!(scene.enqueue([job("q", "a")]).await, [Enqueued::Same]);
     amend(&scene, &["a"], Action::Retry, Some(State::Dead)).await;
     let run = scene.claim_one("q").await;
-    assert_eq!((run.lease.job, run.attempts_before, run.lost_leases), (id("a"), 0, 1));
+    assert_eq!(
+        (run.lease.job, run.attempts_before, run.lost_leases),
+        (id("a"), 0, 1)
+    );
 }
 
 /// A burial heeds the bound, and its size.
 pub async fn a_burial_heeds_its_bounds(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     bound(&scene, 2).await;
-    let burials = ["a", "b", "c"].map(|name| burial("q", name, "boom", at(50))).to_vec();
-    let answers = scene.store.bury(burials, scene.now).await.expect("the store answers");
-    assert_eq!(answers, [Enqueued::Inserted, Enqueued::Inserted, Enqueued::Full]);
+    let burials = ["a", "b", "c"]
+        .map(|name| burial("q", name, "boom", at(50)))
+        .to_vec();
+    let answers = scene
+        .store
+        .bury(burials, scene.now)
+        .await
+        .expect("the store answers");
+    assert_eq!(
+        answers,
+        [Enqueued::Inserted, Enqueued::Inserted, Enqueued::Full]
+    );
     assert_eq!(scene.find("c").await, None);
-    let many = (0..=BURY_MAX).map(|n| burial("q", &n.to_string(), "boom", at(50))).collect();
-    assert!(matches!(scene.store.bury(many, scene.now).await, Err(StoreError::Misuse { .. })));
+    let many = (0..=BURY_MAX)
+        .map(|n| burial("q", &n.to_string(), "boom", at(50)))
+        .collect();
+    assert!(matches!(
+        scene.store.bury(many, scene.now).await,
+        Err(StoreError::Misuse { .. })
+    ));
 }
 
 /// A run that got further counts its attempts from there; the history stays.
@@ -296,7 +489,11 @@ pub async fn attempts_are_counted_anew_after_progress(store: Arc<dyn Store>) {
             ErrorReport::message("boom"),
         );
         let history: History = run.history.with(failure);
-        let outcome = Outcome::Retry { at: scene.now, history, anew };
+        let outcome = Outcome::Retry {
+            at: scene.now,
+            history,
+            anew,
+        };
         assert_eq!(scene.settle(&run.lease, outcome).await, Settled::Applied);
         assert_eq!(scene.job("a").await.attempt, attempts);
     }

@@ -29,22 +29,40 @@ pub async fn enqueue_twice_is_once(store: Arc<dyn Store>) {
 /// A batch may repeat itself, and the answers keep its order.
 pub async fn an_id_twice_in_one_batch_is_once(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    let answers = scene.enqueue([job("q", "a"), job("q", "b"), job("q", "a"), job("q", "c")]).await;
-    assert_eq!(answers, [Enqueued::Inserted, Enqueued::Inserted, Enqueued::Same, Enqueued::Inserted]);
+    let answers = scene
+        .enqueue([job("q", "a"), job("q", "b"), job("q", "a"), job("q", "c")])
+        .await;
+    assert_eq!(
+        answers,
+        [
+            Enqueued::Inserted,
+            Enqueued::Inserted,
+            Enqueued::Same,
+            Enqueued::Inserted
+        ]
+    );
     assert_eq!(scene.queue("q").await.counts.of(State::Ready), 3);
 }
 
 /// A late repetition of a push must not bring a finished job back.
 pub async fn an_id_is_the_same_in_every_state(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert_and_end(job("q", "done"), crate::given::DONE).await;
-    scene.insert_and_end(job("q", "dead"), crate::given::dead()).await;
+    scene
+        .insert_and_end(job("q", "done"), crate::given::DONE)
+        .await;
+    scene
+        .insert_and_end(job("q", "dead"), crate::given::dead())
+        .await;
     scene.insert([job("q", "running")]).await;
     scene.claim_one("q").await;
     scene.insert([job("q", "scheduled").at(at(60))]).await;
     for name in ["done", "dead", "running", "scheduled"] {
         let before = scene.job(name).await;
-        assert_eq!(scene.enqueue([job("q", name)]).await, [Enqueued::Same], "{name}");
+        assert_eq!(
+            scene.enqueue([job("q", name)]).await,
+            [Enqueued::Same],
+            "{name}"
+        );
         assert_eq!(scene.job(name).await, before, "{name}");
     }
 }
@@ -53,12 +71,26 @@ pub async fn an_id_is_the_same_in_every_state(store: Arc<dyn Store>) {
 /// job of its own where a store knows ids by their queue.
 pub async fn an_id_that_another_queue_has_is_never_the_same(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert([job("a", "ready"), job("a", "waiting").at(at(60)), job("a", "keyed").unique("k")]).await;
-    scene.insert_and_end(job("b", "done"), crate::given::DONE).await;
-    scene.insert_and_end(job("b", "dead"), crate::given::dead()).await;
+    scene
+        .insert([
+            job("a", "ready"),
+            job("a", "waiting").at(at(60)),
+            job("a", "keyed").unique("k"),
+        ])
+        .await;
+    scene
+        .insert_and_end(job("b", "done"), crate::given::DONE)
+        .await;
+    scene
+        .insert_and_end(job("b", "dead"), crate::given::dead())
+        .await;
     for name in ["ready", "waiting", "keyed", "done", "dead"] {
         let before = scene.find(name).await;
-        let pushes = [job("c", name), job("c", &format!("{name}-2")), job("c", name)];
+        let pushes = [
+            job("c", name),
+            job("c", &format!("{name}-2")),
+            job("c", name),
+        ];
         let together = scene.enqueue(pushes).await;
         let keyed = scene.enqueue([job("d", name).unique(name)]).await;
         let buried = scene
@@ -72,7 +104,11 @@ pub async fn an_id_that_another_queue_has_is_never_the_same(store: Arc<dyn Store
             [Enqueued::Conflict, Enqueued::Inserted, Enqueued::Conflict]
         } else {
             assert_eq!(
-                scene.store.namesakes(id(name), scene.now).await.map(|jobs| jobs.len()),
+                scene
+                    .store
+                    .namesakes(id(name), scene.now)
+                    .await
+                    .map(|jobs| jobs.len()),
                 Ok(4),
                 "{name}"
             );
@@ -104,7 +140,11 @@ pub async fn only_a_job_for_later_waits_for_its_time(store: Arc<dyn Store>) {
             job("q", "later").at(in_a_moment),
         ])
         .await;
-    for (name, state) in [("past", State::Ready), ("now", State::Ready), ("later", State::Scheduled)] {
+    for (name, state) in [
+        ("past", State::Ready),
+        ("now", State::Ready),
+        ("later", State::Scheduled),
+    ] {
         assert_eq!(scene.state(name).await, Some(state), "{name}");
     }
 }
@@ -113,12 +153,25 @@ pub async fn only_a_job_for_later_waits_for_its_time(store: Arc<dyn Store>) {
 pub async fn a_job_is_seen_as_it_was_handed_in(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let policy = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).expect("a policy");
-    let draft = job("q", "a").kind("send").priority(Priority::High).unique("k").retry(policy.clone());
+    let draft = job("q", "a")
+        .kind("send")
+        .priority(Priority::High)
+        .unique("k")
+        .retry(policy.clone());
     scene.insert([draft.clone()]).await;
     let (handed_in, seen) = (NewJob::from(draft), scene.job("a").await);
-    assert_eq!((seen.id, &seen.queue, &seen.kind), (id("a"), &handed_in.queue, &handed_in.kind));
-    assert_eq!((&seen.payload, seen.priority), (&handed_in.payload, Priority::High));
-    assert_eq!((seen.run_at, seen.inserted_at, seen.finished_at), (scene.now, scene.now, None));
+    assert_eq!(
+        (seen.id, &seen.queue, &seen.kind),
+        (id("a"), &handed_in.queue, &handed_in.kind)
+    );
+    assert_eq!(
+        (&seen.payload, seen.priority),
+        (&handed_in.payload, Priority::High)
+    );
+    assert_eq!(
+        (seen.run_at, seen.inserted_at, seen.finished_at),
+        (scene.now, scene.now, None)
+    );
     assert_eq!((seen.attempt, seen.lost_leases, seen.requeues), (0, 0, 0));
     assert_eq!(seen.unique_key.as_ref().map(UniqueKey::as_str), Some("k"));
     assert_eq!(seen.terms.retry(), Some(policy));
@@ -138,19 +191,39 @@ pub async fn a_trace_context_comes_back(store: Arc<dyn Store>) {
     for draft in drafts {
         let handed_in = NewJob::from(draft.clone());
         let told = |terms: &Terms| {
-            assert_eq!((terms.trace(), terms.retry()), (handed_in.trace, handed_in.retry.clone()));
+            assert_eq!(
+                (terms.trace(), terms.retry()),
+                (handed_in.trace, handed_in.retry.clone())
+            );
         };
         scene.insert([draft]).await;
-        told(&scene.store.job(handed_in.id, scene.now).await.expect("an answer").expect("the job").terms);
+        told(
+            &scene
+                .store
+                .job(handed_in.id, scene.now)
+                .await
+                .expect("an answer")
+                .expect("the job")
+                .terms,
+        );
         told(&scene.claim_one("q").await.terms);
         scene.pass(LEASE.plus(Span::micros(1)));
         let seized = scene.seize("rescuer").await;
         told(&seized[0].run.terms);
-        scene.settle(&seized[0].run.lease, crate::given::dead()).await;
+        scene
+            .settle(&seized[0].run.lease, crate::given::dead())
+            .await;
     }
     let listed = scene.list(&Filter::default()).await;
-    let traces = listed.iter().map(|job| job.terms.trace().map(|trace| trace.to_string()));
-    assert_eq!(traces.filter(|trace| trace.as_deref() == Some(TRACEPARENT)).count(), 2);
+    let traces = listed
+        .iter()
+        .map(|job| job.terms.trace().map(|trace| trace.to_string()));
+    assert_eq!(
+        traces
+            .filter(|trace| trace.as_deref() == Some(TRACEPARENT))
+            .count(),
+        2
+    );
 }
 
 /// A dead letter that comes in carries it too.
@@ -169,16 +242,28 @@ pub async fn a_trace_context_is_buried_with_its_job(store: Arc<dyn Store>) {
     let answers = scene.store.bury(vec![burial], scene.now).await;
     assert_eq!(answers, Ok(vec![Enqueued::Inserted]));
     let trace = scene.job("traced").await.terms.trace();
-    assert_eq!(trace.map(|trace| trace.to_string()).as_deref(), Some(TRACEPARENT));
+    assert_eq!(
+        trace.map(|trace| trace.to_string()).as_deref(),
+        Some(TRACEPARENT)
+    );
 }
 
 /// Times are whole microseconds, and none of them is lost, whatever century it is in.
 pub async fn times_keep_their_microseconds(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    for (name, micros) in [("early", -62_135_596_799_999_999), ("odd", 1_767_225_600_123_457)] {
-        scene.insert([job("q", name).at(Time::from_micros(micros))]).await;
+    for (name, micros) in [
+        ("early", -62_135_596_799_999_999),
+        ("odd", 1_767_225_600_123_457),
+    ] {
+        scene
+            .insert([job("q", name).at(Time::from_micros(micros))])
+            .await;
         assert_eq!(scene.job(name).await.run_at.as_micros(), micros, "{name}");
-        assert_eq!(scene.claim_one("q").await.run_at.as_micros(), micros, "{name}");
+        assert_eq!(
+            scene.claim_one("q").await.run_at.as_micros(),
+            micros,
+            "{name}"
+        );
     }
     let late = Time::from_micros(253_402_300_799_999_999);
     scene.insert([job("q", "late").at(late)]).await;
@@ -190,24 +275,54 @@ pub async fn times_keep_their_microseconds(store: Arc<dyn Store>) {
 /// Names are any text; only queue names are plain.
 pub async fn names_are_any_unicode(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let strange = ["é", "e\u{301}", "名前", "🙂", "a\nb", "'; DROP TABLE jobs --", "%_\\", "\u{feff}x", " "];
+    let strange = [
+        "é",
+        "e\u{301}",
+        "名前",
+        "🙂",
+        "a\nb",
+        "'; DROP TABLE jobs --",
+        "%_\\",
+        "\u{feff}x",
+        " ",
+    ];
     for name in strange {
         scene.insert([job("q", name).kind(name).unique(name)]).await;
         let mut claim = scene.claim_of(&[("q", 1)]);
         claim.worker = backstop_core::WorkerName::new(name);
         let runs = scene.claim_as(&claim).await;
         assert_eq!(runs[0].kind.as_str(), name);
-        let lost = scene.beat_as(name, &[runs[0].lease.clone()], claim.until).await;
+        let lost = scene
+            .beat_as(name, &[runs[0].lease.clone()], claim.until)
+            .await;
         assert_eq!(lost, [], "{name:?}");
         let seen = scene.job(name).await;
         assert_eq!(seen.kind.as_str(), name);
         assert_eq!(seen.unique_key.as_ref().map(UniqueKey::as_str), Some(name));
-        assert_eq!(seen.held_by.map(|holder| holder.worker), Some(claim.worker), "{name:?}");
-        assert_eq!(scene.enqueue([job("q", "other").unique(name)]).await, [Enqueued::Duplicate(id(name))]);
-        let filter = backstop_core::amend::Filter { kind: Some(seen.kind), ..Default::default() };
-        assert_eq!(scene.list(&filter).await.len(), 1, "{name:?} is told from the other names");
+        assert_eq!(
+            seen.held_by.map(|holder| holder.worker),
+            Some(claim.worker),
+            "{name:?}"
+        );
+        assert_eq!(
+            scene.enqueue([job("q", "other").unique(name)]).await,
+            [Enqueued::Duplicate(id(name))]
+        );
+        let filter = backstop_core::amend::Filter {
+            kind: Some(seen.kind),
+            ..Default::default()
+        };
+        assert_eq!(
+            scene.list(&filter).await.len(),
+            1,
+            "{name:?} is told from the other names"
+        );
     }
-    let workers = scene.store.workers(Span::hours(1), scene.now).await.expect("workers are listed");
+    let workers = scene
+        .store
+        .workers(Span::hours(1), scene.now)
+        .await
+        .expect("workers are listed");
     let seen: Vec<&str> = workers.iter().map(|worker| worker.name.as_str()).collect();
     let mut sorted = strange;
     sorted.sort_unstable();
@@ -217,23 +332,50 @@ pub async fn names_are_any_unicode(store: Arc<dyn Store>) {
 /// A batch over the limit is the caller's mistake, and none of it is taken in.
 pub async fn too_many_jobs_at_once_are_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    let jobs = |count: usize| (0..count).map(|n| NewJob::from(job("q", &n.to_string()))).collect();
-    let refused = scene.store.enqueue(jobs(ENQUEUE_JOBS_MAX + 1), scene.now).await;
-    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    let jobs = |count: usize| {
+        (0..count)
+            .map(|n| NewJob::from(job("q", &n.to_string())))
+            .collect()
+    };
+    let refused = scene
+        .store
+        .enqueue(jobs(ENQUEUE_JOBS_MAX + 1), scene.now)
+        .await;
+    assert!(
+        matches!(refused, Err(StoreError::Misuse { .. })),
+        "{refused:?}"
+    );
     assert_eq!(scene.store.queues(scene.now).await, Ok(Vec::new()));
-    let taken = scene.store.enqueue(jobs(ENQUEUE_JOBS_MAX), scene.now).await.expect("a full batch goes in");
+    let taken = scene
+        .store
+        .enqueue(jobs(ENQUEUE_JOBS_MAX), scene.now)
+        .await
+        .expect("a full batch goes in");
     assert_eq!(taken.len(), ENQUEUE_JOBS_MAX);
-    assert_eq!(scene.queue("q").await.counts.of(State::Ready), ENQUEUE_JOBS_MAX as u64);
+    assert_eq!(
+        scene.queue("q").await.counts.of(State::Ready),
+        ENQUEUE_JOBS_MAX as u64
+    );
 }
 
 /// So is one that is too large.
 pub async fn too_many_bytes_at_once_are_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    let large = |n: usize| NewJob::from(job("q", &n.to_string()).payload(vec![b'1'; PAYLOAD_BYTES_MAX]));
+    let large =
+        |n: usize| NewJob::from(job("q", &n.to_string()).payload(vec![b'1'; PAYLOAD_BYTES_MAX]));
     let fitting = ENQUEUE_BYTES_MAX / PAYLOAD_BYTES_MAX;
-    let refused = scene.store.enqueue((0..=fitting).map(large).collect(), scene.now).await;
-    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
-    let taken = scene.store.enqueue((0..fitting).map(large).collect(), scene.now).await;
+    let refused = scene
+        .store
+        .enqueue((0..=fitting).map(large).collect(), scene.now)
+        .await;
+    assert!(
+        matches!(refused, Err(StoreError::Misuse { .. })),
+        "{refused:?}"
+    );
+    let taken = scene
+        .store
+        .enqueue((0..fitting).map(large).collect(), scene.now)
+        .await;
     assert_eq!(taken, Ok(vec![Enqueued::Inserted; fitting]));
 }
 

@@ -13,7 +13,11 @@ const GONE: Outcome = Outcome::Done(Keep::Gone);
 
 async fn holders(scene: &Scene, queue_name: &str, keys: &[&str]) -> Vec<Option<KeyHolder>> {
     let keys = keys.iter().map(|text| key(text)).collect();
-    scene.store.holders(queue(queue_name), keys, scene.now).await.expect("the store answers")
+    scene
+        .store
+        .holders(queue(queue_name), keys, scene.now)
+        .await
+        .expect("the store answers")
 }
 
 async fn holder(scene: &Scene, text: &str) -> Option<KeyHolder> {
@@ -21,7 +25,10 @@ async fn holder(scene: &Scene, text: &str) -> Option<KeyHolder> {
 }
 
 fn held(name: &str, state: impl Into<Option<State>>) -> KeyHolder {
-    KeyHolder { job: id(name), state: state.into() }
+    KeyHolder {
+        job: id(name),
+        state: state.into(),
+    }
 }
 
 /// A live job holds its key wherever it stands, and an end of any kind frees it.
@@ -32,14 +39,20 @@ pub async fn a_holder_is_named_with_its_state_until_it_ends(store: Arc<dyn Store
         scene.now = at(0);
         assert_eq!(holder(&scene, "k").await, None, "before round {round}");
         scene.insert([job("q", &name).unique("k").at(at(5))]).await;
-        assert_eq!(holder(&scene, "k").await, Some(held(&name, State::Scheduled)));
+        assert_eq!(
+            holder(&scene, "k").await,
+            Some(held(&name, State::Scheduled))
+        );
         scene.now = at(5);
         scene.promote().await;
         assert_eq!(holder(&scene, "k").await, Some(held(&name, State::Ready)));
         let run = scene.claim_one("q").await;
         assert_eq!(holder(&scene, "k").await, Some(held(&name, State::Running)));
         scene.settle(&run.lease, retry_at(at(6))).await;
-        assert_eq!(holder(&scene, "k").await, Some(held(&name, State::Retrying)));
+        assert_eq!(
+            holder(&scene, "k").await,
+            Some(held(&name, State::Retrying))
+        );
         scene.now = at(6);
         scene.promote().await;
         let run = scene.claim_one("q").await;
@@ -51,54 +64,99 @@ pub async fn a_holder_is_named_with_its_state_until_it_ends(store: Arc<dyn Store
 /// A key that outlasts its job names it, with the state it ended in, or without one when it is gone.
 pub async fn a_key_that_outlasts_its_job_names_it(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique =
-        |text: &str| Unique { key: key(text), period: Some(Span::secs(60)), states: States::of(&State::ALL) };
-    scene.insert_and_end(job("q", "listed").unique_as(unique("a")), DONE).await;
-    scene.insert_and_end(job("q", "gone").unique_as(unique("b")), GONE).await;
-    scene.insert_and_end(job("q", "dead").unique_as(unique("c")), dead()).await;
+    let unique = |text: &str| Unique {
+        key: key(text),
+        period: Some(Span::secs(60)),
+        states: States::of(&State::ALL),
+    };
+    scene
+        .insert_and_end(job("q", "listed").unique_as(unique("a")), DONE)
+        .await;
+    scene
+        .insert_and_end(job("q", "gone").unique_as(unique("b")), GONE)
+        .await;
+    scene
+        .insert_and_end(job("q", "dead").unique_as(unique("c")), dead())
+        .await;
     scene.now = at(59);
     let found = holders(&scene, "q", &["a", "b", "c"]).await;
-    let expected =
-        [Some(held("listed", State::Done)), Some(held("gone", None)), Some(held("dead", State::Dead))];
+    let expected = [
+        Some(held("listed", State::Done)),
+        Some(held("gone", None)),
+        Some(held("dead", State::Dead)),
+    ];
     assert_eq!(found, expected);
     assert!(found.iter().flatten().all(|holder| !holder.is_live()));
     scene.now = at(60);
-    assert_eq!(holders(&scene, "q", &["a", "b", "c"]).await, [None; 3], "its period is over");
+    assert_eq!(
+        holders(&scene, "q", &["a", "b", "c"]).await,
+        [None; 3],
+        "its period is over"
+    );
 }
 
 /// A period or a choice of states ends a hold, and a live job is still named: its work is on its way.
 pub async fn a_live_job_is_named_although_its_key_is_free(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique = Unique { period: Some(Span::secs(60)), ..Unique::live(key("k")) };
+    let unique = Unique {
+        period: Some(Span::secs(60)),
+        ..Unique::live(key("k"))
+    };
     scene.insert([job("q", "a").unique_as(unique)]).await;
-    let waiting = Unique { states: States::of(&[State::Ready]), ..Unique::live(key("r")) };
+    let waiting = Unique {
+        states: States::of(&[State::Ready]),
+        ..Unique::live(key("r"))
+    };
     scene.insert([job("other", "r").unique_as(waiting)]).await;
     scene.claim_one("other").await;
-    assert_eq!(holders(&scene, "other", &["r"]).await, [Some(held("r", State::Running))]);
+    assert_eq!(
+        holders(&scene, "other", &["r"]).await,
+        [Some(held("r", State::Running))]
+    );
     scene.now = at(60);
     assert_eq!(holder(&scene, "k").await, Some(held("a", State::Ready)));
     scene.insert([job("q", "b").unique("k")]).await;
-    assert_eq!(holder(&scene, "k").await, Some(held("b", State::Ready)), "the next one has it");
+    assert_eq!(
+        holder(&scene, "k").await,
+        Some(held("b", State::Ready)),
+        "the next one has it"
+    );
 }
 
 /// Answers come in the order of the keys: also of unknown ones, of one asked about twice, and of another queue's.
 pub async fn holders_come_in_the_order_of_the_keys(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    assert_eq!(holders(&scene, "nowhere", &["k"]).await, [None], "a queue that does not exist");
+    assert_eq!(
+        holders(&scene, "nowhere", &["k"]).await,
+        [None],
+        "a queue that does not exist"
+    );
     let hostile = "k\u{1}'; DROP TABLE backstop_key; -- 🙂 {q} \\ %";
-    scene.insert([job("q", "a").unique("k"), job("q", "b").unique(hostile)]).await;
-    scene.insert([job("other", "c").unique("other"), job("q", "d")]).await;
+    scene
+        .insert([job("q", "a").unique("k"), job("q", "b").unique(hostile)])
+        .await;
+    scene
+        .insert([job("other", "c").unique("other"), job("q", "d")])
+        .await;
     let ready = |name| Some(held(name, State::Ready));
     let found = holders(&scene, "q", &["none", hostile, "other", "k", hostile, "K"]).await;
-    assert_eq!(found, [None, ready("b"), None, ready("a"), ready("b"), None]);
-    assert_eq!(holders(&scene, "other", &["other", "k"]).await, [ready("c"), None]);
+    assert_eq!(
+        found,
+        [None, ready("b"), None, ready("a"), ready("b"), None]
+    );
+    assert_eq!(
+        holders(&scene, "other", &["other", "k"]).await,
+        [ready("c"), None]
+    );
     assert_eq!(holders(&scene, "q", &[]).await, []);
 }
 
 /// An operator's end frees a key, and a retry takes it back.
 pub async fn a_key_follows_what_an_operator_does(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert_and_end(job("q", "a").unique("k"), dead()).await;
+    scene
+        .insert_and_end(job("q", "a").unique("k"), dead())
+        .await;
     assert_eq!(holder(&scene, "k").await, None);
     scene.amend_named(&["a"], Action::Retry).await;
     assert_eq!(holder(&scene, "k").await, Some(held("a", State::Ready)));
@@ -116,6 +174,12 @@ pub async fn too_many_keys_at_once_are_misuse(store: Arc<dyn Store>) {
         scene.store.holders(queue("q"), keys, scene.now).await
     };
     let found = ask(HOLDERS_MAX).await.expect("the limit itself is allowed");
-    assert_eq!((found.len(), found[HOLDERS_MAX - 1]), (HOLDERS_MAX, Some(held("a", State::Ready))));
-    assert!(matches!(ask(HOLDERS_MAX + 1).await, Err(StoreError::Misuse { .. })));
+    assert_eq!(
+        (found.len(), found[HOLDERS_MAX - 1]),
+        (HOLDERS_MAX, Some(held("a", State::Ready)))
+    );
+    assert!(matches!(
+        ask(HOLDERS_MAX + 1).await,
+        Err(StoreError::Misuse { .. })
+    ));
 }

@@ -2,7 +2,9 @@
 
 use crate::given::{DONE, LEASE, Scene, WORKER, at, history, job, names, queue, retry_at};
 use backstop_core::limits::{BEAT_LEASES_MAX, CLAIM_JOBS_MAX, LEASE_ASKED_MAX, SEIZE_MAX};
-use backstop_core::port::{Beat, Claim, ExpiredLeases, Seize, Seized, Seizure, Settled, Store, StoreError};
+use backstop_core::port::{
+    Beat, Claim, ExpiredLeases, Seize, Seized, Seizure, Settled, Store, StoreError,
+};
 use backstop_core::verdict::Keep;
 use backstop_core::{Lease, LeaseNumber, Outcome, Span, State, Time, WorkerName};
 use futures_util::future::join_all;
@@ -16,25 +18,41 @@ fn expired() -> Time {
 /// A worker learns which of its runs are no longer its own. What it settled itself was not lost.
 pub async fn beat_reports_lost(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c", "d", "e", "f"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c", "d", "e", "f"].map(|name| job("q", name)))
+        .await;
     let runs = scene.claim("q", 6).await;
     let leases: Vec<Lease> = runs.into_iter().map(|run| run.lease).collect();
     assert_eq!(scene.beat(&leases, at(60)).await, []);
-    scene.settle(&leases[1], retry_at(scene.now.after(Span::secs(5)))).await;
+    scene
+        .settle(&leases[1], retry_at(scene.now.after(Span::secs(5))))
+        .await;
     scene.settle(&leases[2], DONE).await;
-    scene.settle(&leases[3], Outcome::Released { at: scene.now }).await;
+    scene
+        .settle(&leases[3], Outcome::Released { at: scene.now })
+        .await;
     scene.settle(&leases[4], Outcome::Done(Keep::Gone)).await;
-    let invented = Lease { number: LeaseNumber::draw(u64::MAX), ..leases[0].clone() };
+    let invented = Lease {
+        number: LeaseNumber::draw(u64::MAX),
+        ..leases[0].clone()
+    };
     let named: Vec<Lease> = leases.iter().chain([&invented]).cloned().collect();
     let mut lost = scene.beat(&named, at(61)).await;
     lost.sort();
     let mut expected = [leases[4].clone(), invented];
     expected.sort();
     assert_eq!(lost, expected, "what is gone remembers no settlement");
-    assert_eq!(scene.job("a").await.held_by.map(|holder| holder.until), Some(at(61)));
+    assert_eq!(
+        scene.job("a").await.held_by.map(|holder| holder.until),
+        Some(at(61))
+    );
     // It is given out, and ends, once more.
     let again = scene.claim_one("q").await.lease;
-    assert_eq!(scene.beat(&leases[3..4], at(61)).await, [], "until another settlement is remembered");
+    assert_eq!(
+        scene.beat(&leases[3..4], at(61)).await,
+        [],
+        "until another settlement is remembered"
+    );
     scene.settle(&again, DONE).await;
     assert_eq!(scene.beat(&leases[3..4], at(61)).await, [leases[3].clone()]);
 }
@@ -54,19 +72,31 @@ pub async fn a_settled_lease_keeps_no_claim_alive(store: Arc<dyn Store>) {
 pub async fn a_beat_of_no_leases_is_a_sign_of_life(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     assert_eq!(scene.beat_as("idle", &[], at(10)).await, []);
-    let workers = scene.store.workers(Span::secs(1), scene.now).await.expect("workers are listed");
-    let seen: Vec<_> = workers.iter().map(|worker| (worker.name.as_str(), worker.running)).collect();
+    let workers = scene
+        .store
+        .workers(Span::secs(1), scene.now)
+        .await
+        .expect("workers are listed");
+    let seen: Vec<_> = workers
+        .iter()
+        .map(|worker| (worker.name.as_str(), worker.running))
+        .collect();
     assert_eq!(seen, [("idle", 0)]);
 }
 
 /// A worker beats for what runs; what it still holds of the same claim waits its turn in safety.
 pub async fn a_claim_stays_alive_as_a_whole_while_one_lease_is_beaten(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     let runs = scene.claim("q", 2).await;
     scene.claim("q", 1).await;
     assert_eq!(scene.beat(&[runs[1].lease.clone()], at(90)).await, []);
-    assert_eq!(scene.job("a").await.held_by.map(|holder| holder.until), Some(at(90)));
+    assert_eq!(
+        scene.job("a").await.held_by.map(|holder| holder.until),
+        Some(at(90))
+    );
     scene.now = expired();
     assert_eq!(seized_names(&scene.seize("rescuer").await), ["c"]);
     scene.now = at(90).after(Span::micros(1));
@@ -80,7 +110,10 @@ pub async fn a_late_beat_never_shortens_a_claim(store: Arc<dyn Store>) {
     let lease = scene.claim_one("q").await.lease;
     assert_eq!(scene.beat(std::slice::from_ref(&lease), at(90)).await, []);
     assert_eq!(scene.beat(std::slice::from_ref(&lease), at(45)).await, []);
-    assert_eq!(scene.job("a").await.held_by.map(|holder| holder.until), Some(at(90)));
+    assert_eq!(
+        scene.job("a").await.held_by.map(|holder| holder.until),
+        Some(at(90))
+    );
     scene.now = at(60);
     assert_eq!(scene.seize("rescuer").await, []);
 }
@@ -93,7 +126,10 @@ pub async fn a_beat_after_the_clock_was_set_back_makes_a_claim_shorter(store: Ar
     let lease = scene.claim("q", 2).await.remove(0).lease;
     scene.now = at(0);
     assert_eq!(scene.beat(std::slice::from_ref(&lease), at(30)).await, []);
-    assert_eq!(scene.job("b").await.held_by.map(|holder| holder.until), Some(at(30)));
+    assert_eq!(
+        scene.job("b").await.held_by.map(|holder| holder.until),
+        Some(at(30))
+    );
     scene.now = at(31);
     assert_eq!(scene.seize("rescuer").await.len(), 2);
 }
@@ -107,19 +143,28 @@ pub async fn a_claim_absurdly_far_ahead_has_expired(store: Arc<dyn Store>) {
     claim.until = scene.now;
     scene.now = at(0);
     scene.claim_as(&claim).await;
-    assert_eq!(scene.seize("rescuer").await, [], "as long as can be asked for");
+    assert_eq!(
+        scene.seize("rescuer").await,
+        [],
+        "as long as can be asked for"
+    );
     scene.now = at(0).before(Span::micros(1));
     assert_eq!(seized_names(&scene.seize("rescuer").await), ["a"]);
     scene.now = at(365 * 86_400);
     scene.claim("q", 1).await;
     scene.now = at(60);
     let seized = scene.seize("another").await;
-    assert!(seized_names(&seized).contains(&"b".to_owned()), "{seized:?}");
+    assert!(
+        seized_names(&seized).contains(&"b".to_owned()),
+        "{seized:?}"
+    );
 }
 
 /// A worker that died before the clock was set back does not hold its jobs for as long as that: its claim lasts from when somebody looks
 /// as long as it did from its last sign of life. One that lives has its claim; one that asked for long has it for so long.
-pub async fn a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back(store: Arc<dyn Store>) {
+pub async fn a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back(
+    store: Arc<dyn Store>,
+) {
     let mut scene = Scene::new(store);
     let names = ["dies", "dies too", "lives", "long"];
     scene.insert(names.map(|name| job("q", name))).await;
@@ -132,13 +177,22 @@ pub async fn a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back
     ] {
         scene.beat_as(worker, &[], scene.now.after(LEASE)).await;
         let claim = scene.claim_of(wants);
-        let claim = Claim { worker: WorkerName::new(worker), until: scene.now.after(term), ..claim };
+        let claim = Claim {
+            worker: WorkerName::new(worker),
+            until: scene.now.after(term),
+            ..claim
+        };
         scene.claim_as(&claim).await;
     }
-    let held = async |scene: &Scene, name: &str| scene.job(name).await.held_by.expect("it runs").until;
+    let held =
+        async |scene: &Scene, name: &str| scene.job(name).await.held_by.expect("it runs").until;
     scene.now = at(0);
     assert_eq!(scene.beat_as("living", &[], at(0).after(LEASE)).await, []);
-    assert_eq!(scene.seize("rescuer").await, [], "each has what it asked for");
+    assert_eq!(
+        scene.seize("rescuer").await,
+        [],
+        "each has what it asked for"
+    );
     assert_eq!(held(&scene, "dies").await, at(0).after(LEASE));
     assert_eq!(held(&scene, "elsewhere").await, at(0).after(LEASE));
     assert_eq!(held(&scene, "long").await, at(3_600));
@@ -149,7 +203,11 @@ pub async fn a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back
     );
     scene.now = at(1);
     assert_eq!(scene.seize("rescuer").await, []);
-    assert_eq!(held(&scene, "dies").await, at(0).after(LEASE), "once, and not with every look");
+    assert_eq!(
+        held(&scene, "dies").await,
+        at(0).after(LEASE),
+        "once, and not with every look"
+    );
     scene.now = expired();
     let mut seized = seized_names(&scene.seize("rescuer").await);
     seized.sort();
@@ -170,14 +228,22 @@ pub async fn a_run_noted_as_begun_is_known_to_the_seizer(store: Arc<dyn Store>) 
     let by_third = scene.seize("third").await;
     assert_eq!(begun_names(&by_third), ["a"]);
     // A seizer may say what it likes: it is not the one who vanished first.
-    let leases: Vec<Lease> = by_third.into_iter().map(|seized| seized.run.lease).collect();
+    let leases: Vec<Lease> = by_third
+        .into_iter()
+        .map(|seized| seized.run.lease)
+        .collect();
     assert_eq!(scene.begin(&leases).await, []);
     scene.now = scene.now.after(LEASE).after(Span::micros(1));
     let seized = scene.seize("fourth").await;
-    assert_eq!((seized.len(), begun_names(&seized)), (2, vec!["a".to_owned()]));
+    assert_eq!(
+        (seized.len(), begun_names(&seized)),
+        (2, vec!["a".to_owned()])
+    );
     // Once a loss was judged it is history: the next worker begins for itself.
     for seized in &seized {
-        scene.settle(&seized.run.lease, Outcome::Released { at: scene.now }).await;
+        scene
+            .settle(&seized.run.lease, Outcome::Released { at: scene.now })
+            .await;
     }
     assert_eq!(scene.claim("q", 2).await.len(), 2);
     scene.now = scene.now.after(LEASE).after(Span::micros(1));
@@ -188,14 +254,22 @@ pub async fn a_run_noted_as_begun_is_known_to_the_seizer(store: Arc<dyn Store>) 
 /// A worker that was slow to begin learns which jobs it must not run.
 pub async fn begin_tells_lost_leases(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     let runs = scene.claim("q", 3).await;
     let leases: Vec<Lease> = runs.into_iter().map(|run| run.lease).collect();
     assert_eq!(scene.begin(&[]).await, []);
     assert_eq!(scene.begin(&leases).await, []);
     scene.settle(&leases[1], DONE).await;
-    let invented = Lease { number: LeaseNumber::draw(u64::MAX), ..leases[0].clone() };
-    let elsewhere = Lease { queue: queue("nowhere"), ..leases[0].clone() };
+    let invented = Lease {
+        number: LeaseNumber::draw(u64::MAX),
+        ..leases[0].clone()
+    };
+    let elsewhere = Lease {
+        queue: queue("nowhere"),
+        ..leases[0].clone()
+    };
     let named = [&leases[0], &leases[1], &invented, &elsewhere, &leases[2]].map(Clone::clone);
     let mut lost = scene.begin(&named).await;
     lost.sort();
@@ -204,7 +278,10 @@ pub async fn begin_tells_lost_leases(store: Arc<dyn Store>) {
     assert_eq!(lost, expected);
     let too_many = vec![leases[0].clone(); CLAIM_JOBS_MAX + 1];
     let refused = scene.store.begin(too_many, scene.now).await;
-    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Misuse { .. })),
+        "{refused:?}"
+    );
 }
 
 /// A worker that lost its job says nothing about the next one's run.
@@ -212,14 +289,28 @@ pub async fn begin_of_a_job_under_a_stale_lease_changes_nothing(store: Arc<dyn S
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
     let old = scene.claim_one("q").await.lease;
-    scene.settle(&old, Outcome::Released { at: scene.now }).await;
-    assert_eq!(scene.begin(std::slice::from_ref(&old)).await, std::slice::from_ref(&old));
+    scene
+        .settle(&old, Outcome::Released { at: scene.now })
+        .await;
+    assert_eq!(
+        scene.begin(std::slice::from_ref(&old)).await,
+        std::slice::from_ref(&old)
+    );
     scene.claim_one("q").await;
-    assert_eq!(scene.begin(std::slice::from_ref(&old)).await, std::slice::from_ref(&old));
+    assert_eq!(
+        scene.begin(std::slice::from_ref(&old)).await,
+        std::slice::from_ref(&old)
+    );
     scene.now = expired();
     let seized = scene.seize("rescuer").await;
-    assert_eq!((seized_names(&seized), begun_names(&seized)), (vec!["a".to_owned()], Vec::new()));
-    assert_eq!(scene.begin(std::slice::from_ref(&old)).await, std::slice::from_ref(&old));
+    assert_eq!(
+        (seized_names(&seized), begun_names(&seized)),
+        (vec!["a".to_owned()], Vec::new())
+    );
+    assert_eq!(
+        scene.begin(std::slice::from_ref(&old)).await,
+        std::slice::from_ref(&old)
+    );
     scene.now = scene.now.after(LEASE).after(Span::micros(1));
     assert_eq!(begun_names(&scene.seize("another").await), [""; 0]);
 }
@@ -254,14 +345,29 @@ pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
     let seized = scene.seize("rescuer").await;
     assert_eq!(seized_names(&seized), ["a"]);
     let Seized { run, vanished, .. } = &seized[0];
-    assert_eq!((vanished.worker.as_str(), &vanished.lease), (WORKER, &old.lease));
+    assert_eq!(
+        (vanished.worker.as_str(), &vanished.lease),
+        (WORKER, &old.lease)
+    );
     assert_ne!(run.lease.number, old.lease.number);
-    assert_eq!((run.attempts_before, run.lost_leases, &run.payload), (0, 0, &old.payload));
-    assert_eq!(scene.beat(std::slice::from_ref(&old.lease), at(90)).await, std::slice::from_ref(&old.lease));
+    assert_eq!(
+        (run.attempts_before, run.lost_leases, &run.payload),
+        (0, 0, &old.payload)
+    );
+    assert_eq!(
+        scene.beat(std::slice::from_ref(&old.lease), at(90)).await,
+        std::slice::from_ref(&old.lease)
+    );
     assert_eq!(scene.settle(&old.lease, DONE).await, Settled::Stale);
     let held_by = scene.job("a").await.held_by.expect("the seizer holds it");
-    assert_eq!((held_by.worker.as_str(), held_by.until), ("rescuer", scene.now.after(LEASE)));
-    let judged = Outcome::Lost { at: scene.now, history: history("vanished") };
+    assert_eq!(
+        (held_by.worker.as_str(), held_by.until),
+        ("rescuer", scene.now.after(LEASE))
+    );
+    let judged = Outcome::Lost {
+        at: scene.now,
+        history: history("vanished"),
+    };
     assert_eq!(scene.settle(&run.lease, judged).await, Settled::Applied);
     assert_eq!(scene.settle(&old.lease, DONE).await, Settled::Stale);
     assert_eq!(scene.state("a").await, Some(State::Ready));
@@ -274,11 +380,22 @@ pub async fn seize_takes_nothing_of_a_queue_that_is_spared(store: Arc<dyn Store>
     let claim = scene.claim_of(&[("spared", 1), ("other", 1)]);
     let runs = scene.claim_as(&claim).await;
     scene.now = expired();
-    let seize = Seize { spared: vec![queue("spared")], ..scene.seize_of("rescuer") };
+    let seize = Seize {
+        spared: vec![queue("spared")],
+        ..scene.seize_of("rescuer")
+    };
     let taken = seized_names(&scene.seize_as(&seize).await);
     assert!(!taken.contains(&"a".to_owned()), "{taken:?}");
-    let of_spared = runs.iter().find(|run| run.lease.queue.as_str() == "spared").expect("it was claimed");
-    assert_eq!(scene.beat(std::slice::from_ref(&of_spared.lease), at(90)).await, []);
+    let of_spared = runs
+        .iter()
+        .find(|run| run.lease.queue.as_str() == "spared")
+        .expect("it was claimed");
+    assert_eq!(
+        scene
+            .beat(std::slice::from_ref(&of_spared.lease), at(90))
+            .await,
+        []
+    );
     scene.now = at(91);
     let later = seized_names(&scene.seize("another").await);
     assert!(later.contains(&"a".to_owned()), "{later:?}");
@@ -298,7 +415,9 @@ pub async fn seize_takes_only_what_has_expired(store: Arc<dyn Store>) {
 /// That nothing is left is what the store knows, and not what a short batch looks like.
 pub async fn seize_tells_whether_more_has_expired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     for _ in 0..3 {
         scene.claim("q", 1).await;
     }
@@ -306,7 +425,10 @@ pub async fn seize_tells_whether_more_has_expired(store: Arc<dyn Store>) {
     assert_eq!(scene.seize_some(&none).await, Seizure::default());
     scene.now = expired();
     for (taken, more) in [(2, true), (1, false), (0, false)] {
-        let seize = Seize { max: 2, ..scene.seize_of("rescuer") };
+        let seize = Seize {
+            max: 2,
+            ..scene.seize_of("rescuer")
+        };
         let seizure = scene.seize_some(&seize).await;
         assert_eq!((seizure.runs.len(), seizure.more), (taken, more));
     }
@@ -315,7 +437,9 @@ pub async fn seize_tells_whether_more_has_expired(store: Arc<dyn Store>) {
 /// Whoever looks after a store learns how many leases wait to be taken over, and since when.
 pub async fn expired_leases_are_counted_until_they_are_taken_over(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c", "d"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c", "d"].map(|name| job("q", name)))
+        .await;
     for until in [at(20), at(10), at(30)] {
         let mut claim = scene.claim_of(&[("q", 1)]);
         claim.until = until;
@@ -323,25 +447,45 @@ pub async fn expired_leases_are_counted_until_they_are_taken_over(store: Arc<dyn
     }
     for (before, count, first) in [(10, 0, None), (11, 1, Some(at(10))), (30, 2, Some(at(10)))] {
         let expired = scene.store.expired_leases(at(before)).await;
-        assert_eq!(expired, Ok(ExpiredLeases { count, first }), "before {before}");
+        assert_eq!(
+            expired,
+            Ok(ExpiredLeases { count, first }),
+            "before {before}"
+        );
     }
     scene.now = at(25);
     assert_eq!(scene.seize("rescuer").await.len(), 2);
-    assert_eq!(scene.store.expired_leases(at(25)).await, Ok(ExpiredLeases::default()));
+    assert_eq!(
+        scene.store.expired_leases(at(25)).await,
+        Ok(ExpiredLeases::default())
+    );
 }
 
 /// Leases whose jobs have ended, also if they ended at the same time, keep nobody from what is behind them.
-pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_call(store: Arc<dyn Store>) {
+pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_call(
+    store: Arc<dyn Store>,
+) {
     const QUEUES: usize = 200;
     const CLAIMS: usize = 50;
     let mut scene = Scene::new(store);
     let queues: Vec<String> = (0..QUEUES).map(|n| format!("q-{n}")).collect();
     for n in 0..CLAIMS * 2 {
-        scene.insert(queues.iter().map(|queue| job(queue, &format!("{queue}-{n}")))).await;
+        scene
+            .insert(
+                queues
+                    .iter()
+                    .map(|queue| job(queue, &format!("{queue}-{n}"))),
+            )
+            .await;
     }
     for _ in 0..CLAIMS {
         // Of each queue two jobs: stores may keep a lease for both.
-        let claim = scene.claim_of(&queues.iter().map(|queue| (queue.as_str(), 2)).collect::<Vec<_>>());
+        let claim = scene.claim_of(
+            &queues
+                .iter()
+                .map(|queue| (queue.as_str(), 2))
+                .collect::<Vec<_>>(),
+        );
         let runs = scene.claim_as(&claim).await;
         assert_eq!(runs.len(), QUEUES * 2);
         let mut halves = [Vec::new(), Vec::new()];
@@ -349,15 +493,27 @@ pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_c
             halves[at % 2].push((&run.lease, DONE));
         }
         let answers = join_all(halves.map(|half| scene.settle_all(half))).await;
-        assert!(answers.iter().flatten().all(|answer| *answer == Settled::Applied), "{answers:?}");
+        assert!(
+            answers
+                .iter()
+                .flatten()
+                .all(|answer| *answer == Settled::Applied),
+            "{answers:?}"
+        );
     }
     scene.now = at(1);
     scene.insert([job("q", "left")]).await;
     scene.claim_one("q").await;
     scene.now = expired().after(Span::secs(1));
-    let seize = Seize { max: 1, ..scene.seize_of("rescuer") };
+    let seize = Seize {
+        max: 1,
+        ..scene.seize_of("rescuer")
+    };
     let seizure = scene.seize_some(&seize).await;
-    assert_eq!((seized_names(&seizure.runs), seizure.more), (vec!["left".to_owned()], false));
+    assert_eq!(
+        (seized_names(&seizure.runs), seizure.more),
+        (vec!["left".to_owned()], false)
+    );
 }
 
 /// What one has taken over, no other gets; whoever asks again under its number gets the same.
@@ -398,8 +554,11 @@ pub async fn seize_never_hands_one_job_to_two(store: Arc<dyn Store>) {
             }
         })
     });
-    let mut taken: Vec<String> =
-        join_all(rescuers).await.into_iter().flat_map(|task| task.expect("no rescuer panics")).collect();
+    let mut taken: Vec<String> = join_all(rescuers)
+        .await
+        .into_iter()
+        .flat_map(|task| task.expect("no rescuer panics"))
+        .collect();
     taken.sort_unstable();
     assert_eq!(taken, all);
 }
@@ -414,9 +573,21 @@ pub async fn a_seizer_that_dies_keeps_the_first_vanished_workers_name(store: Arc
     scene.now = scene.now.after(LEASE).after(Span::micros(1));
     let by_third = scene.seize("third").await;
     assert_eq!(seized_names(&by_third), ["a"]);
-    assert_eq!((by_third[0].vanished.worker.as_str(), &by_third[0].vanished.lease), (WORKER, &first));
-    assert_eq!(scene.settle(&by_second[0].run.lease, DONE).await, Settled::Stale);
-    assert_eq!(scene.settle(&by_third[0].run.lease, DONE).await, Settled::Applied);
+    assert_eq!(
+        (
+            by_third[0].vanished.worker.as_str(),
+            &by_third[0].vanished.lease
+        ),
+        (WORKER, &first)
+    );
+    assert_eq!(
+        scene.settle(&by_second[0].run.lease, DONE).await,
+        Settled::Stale
+    );
+    assert_eq!(
+        scene.settle(&by_third[0].run.lease, DONE).await,
+        Settled::Applied
+    );
 }
 
 /// Once a loss was judged it is history: the next one names the next worker.
@@ -426,7 +597,10 @@ pub async fn the_next_loss_names_the_next_worker(store: Arc<dyn Store>) {
     scene.claim_one("q").await;
     scene.now = expired();
     let seized = scene.seize("rescuer").await;
-    let judged = Outcome::Lost { at: scene.now, history: history("vanished") };
+    let judged = Outcome::Lost {
+        at: scene.now,
+        history: history("vanished"),
+    };
     scene.settle(&seized[0].run.lease, judged).await;
     let mut claim = scene.claim_of(&[("q", 1)]);
     claim.worker = WorkerName::new("unlucky");
@@ -441,7 +615,9 @@ pub async fn the_next_loss_names_the_next_worker(store: Arc<dyn Store>) {
 /// Recovery is paced, and whoever waits longest comes first.
 pub async fn seize_takes_at_most_max_oldest_claim_first(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c", "d"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c", "d"].map(|name| job("q", name)))
+        .await;
     for until in [at(20), at(10), at(30), at(15)] {
         let mut claim = scene.claim_of(&[("q", 1)]);
         claim.until = until;
@@ -487,7 +663,9 @@ pub async fn many_small_claims_are_seized_in_the_order_they_expired(store: Arc<d
 /// However many have expired, one call takes over no more than its limit.
 pub async fn seize_stays_bounded(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert((0..=SEIZE_MAX).map(|n| job("q", &n.to_string()))).await;
+    scene
+        .insert((0..=SEIZE_MAX).map(|n| job("q", &n.to_string())))
+        .await;
     scene.claim("q", SEIZE_MAX + 1).await;
     scene.now = expired();
     let mut seize = scene.seize_of("rescuer");
@@ -504,9 +682,16 @@ pub async fn what_is_left_of_a_claim_seized_in_part_stays_with_its_worker(store:
     scene.now = expired();
     let mut seize = scene.seize_of("rescuer");
     seize.max = 1;
-    let taken = names(scene.seize_as(&seize).await.iter().map(|seized| &seized.run));
-    let (lost, kept): (Vec<_>, Vec<_>) =
-        runs.iter().partition(|run| taken.contains(&names([*run]).remove(0)));
+    let taken = names(
+        scene
+            .seize_as(&seize)
+            .await
+            .iter()
+            .map(|seized| &seized.run),
+    );
+    let (lost, kept): (Vec<_>, Vec<_>) = runs
+        .iter()
+        .partition(|run| taken.contains(&names([*run]).remove(0)));
     assert_eq!((lost.len(), kept.len()), (1, 1));
     let leases = [lost[0].lease.clone(), kept[0].lease.clone()];
     assert_eq!(scene.beat(&leases, at(90)).await, leases[..1]);
@@ -520,23 +705,39 @@ pub async fn oversized_beats_and_leases_of_nothing_are_misuse(store: Arc<dyn Sto
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
     let lease = scene.claim_one("q").await.lease;
-    let beat = |leases, until| Beat { worker: WorkerName::new(WORKER), queues: Vec::new(), leases, until };
+    let beat = |leases, until| Beat {
+        worker: WorkerName::new(WORKER),
+        queues: Vec::new(),
+        leases,
+        until,
+    };
     let too_many = beat(vec![lease.clone(); BEAT_LEASES_MAX + 1], at(60));
     let too_short = beat(vec![lease], scene.now);
     for beat in [too_many, too_short] {
         let refused = scene.store.beat(beat, scene.now).await;
-        assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(StoreError::Misuse { .. })),
+            "{refused:?}"
+        );
     }
     scene.now = expired();
     let mut seize = scene.seize_of("rescuer");
     seize.until = scene.now;
     let refused = scene.store.seize(seize, scene.now).await;
-    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Misuse { .. })),
+        "{refused:?}"
+    );
     assert_eq!(scene.seize("rescuer").await.len(), 1);
 }
 
 fn begun_names(seized: &[Seized]) -> Vec<String> {
-    names(seized.iter().filter(|seized| seized.begun).map(|seized| &seized.run))
+    names(
+        seized
+            .iter()
+            .filter(|seized| seized.begun)
+            .map(|seized| &seized.run),
+    )
 }
 
 fn seized_names(seized: &[Seized]) -> Vec<String> {

@@ -1,12 +1,14 @@
 //! Looking and intervening.
 
 use crate::given::{
-    DONE, Scene, at, cancelled, dead, filter, history, id, job, list, listed, names, queue, retry_at,
+    DONE, Scene, at, cancelled, dead, filter, history, id, job, list, listed, names, queue,
+    retry_at,
 };
 use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
 use backstop_core::limits::{AMEND_MAX, ENQUEUE_JOBS_MAX, FIND_MAX, PAGE_MAX, SCAN_MAX};
 use backstop_core::port::{
-    Amended, Amendment, Counts, Gate, PageQuery, Pruned, Retention, Settled, Shelf, Store, StoreError,
+    Amended, Amendment, Counts, Gate, PageQuery, Pruned, Retention, Settled, Shelf, Store,
+    StoreError,
 };
 use backstop_core::verdict::{Keep, Reason};
 use backstop_core::{Job, JobId, Outcome, Priority, Span, State};
@@ -19,12 +21,25 @@ pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
     scene.insert([job("q", "a"), job("other", "b")]).await;
     for action in [Action::Retry, Action::Cancel, Action::Delete] {
         let selection = Selection::Matching(Filter::default());
-        let amendment =
-            Amendment { selection, action: action.clone(), only: None, cursor: None, max: AMEND_MAX };
+        let amendment = Amendment {
+            selection,
+            action: action.clone(),
+            only: None,
+            cursor: None,
+            max: AMEND_MAX,
+        };
         let refused = scene.store.amend(amendment, scene.now).await;
-        assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{action:?}: {refused:?}");
+        assert!(
+            matches!(refused, Err(StoreError::Misuse { .. })),
+            "{action:?}: {refused:?}"
+        );
     }
-    assert_eq!(scene.amend(Selection::Ids(Vec::new()), Action::Delete).await, Amended::default());
+    assert_eq!(
+        scene
+            .amend(Selection::Ids(Vec::new()), Action::Delete)
+            .await,
+        Amended::default()
+    );
     assert_eq!(scene.list(&Filter::default()).await.len(), 2);
     assert_eq!(scene.amend(Selection::All, Action::Delete).await.applied, 2);
     assert_eq!(scene.list(&Filter::default()).await, []);
@@ -33,7 +48,12 @@ pub async fn amend_all_must_be_said(store: Arc<dyn Store>) {
 /// Every action in every state does, or refuses, as the table of the core says.
 pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    for action in [Action::Retry, Action::Cancel, Action::Delete, Action::Move(queue("elsewhere"))] {
+    for action in [
+        Action::Retry,
+        Action::Cancel,
+        Action::Delete,
+        Action::Move(queue("elsewhere")),
+    ] {
         for state in State::ALL {
             let name = format!("{} {state}", word(&action));
             put(&mut scene, &name, state).await;
@@ -41,12 +61,20 @@ pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dy
             let before = scene.job(&name).await;
             let amended = scene.amend_named(&[&name], action.clone()).await;
             let Err(refusal) = permitted(&action, state) else {
-                assert_eq!((amended.applied, &amended.refused[..]), (1, &[][..]), "{name}");
+                assert_eq!(
+                    (amended.applied, &amended.refused[..]),
+                    (1, &[][..]),
+                    "{name}"
+                );
                 check_amended(&scene, &action, &before, scene.find(&name).await);
                 continue;
             };
             assert_eq!(amended.refused, [(id(&name), refusal)], "{name}");
-            assert_eq!((amended.applied, scene.job(&name).await), (0, before), "{name}");
+            assert_eq!(
+                (amended.applied, scene.job(&name).await),
+                (0, before),
+                "{name}"
+            );
         }
     }
 }
@@ -59,23 +87,48 @@ pub async fn jobs_of_a_queue_are_found_by_their_ids(store: Arc<dyn Store>) {
     }
     let here = scene.job("a dead").await.queue;
     scene.insert([job("elsewhere", "b")]).await;
-    let mut asked: Vec<String> = State::ALL.iter().rev().map(|state| format!("a {state}")).collect();
+    let mut asked: Vec<String> = State::ALL
+        .iter()
+        .rev()
+        .map(|state| format!("a {state}"))
+        .collect();
     asked.extend(["nobody".to_owned(), "b".to_owned(), "a dead".to_owned()]);
     let ids: Vec<JobId> = asked.iter().map(|name| id(name)).collect();
-    let found = scene.store.find(here.clone(), ids.clone(), scene.now).await.expect("an answer");
+    let found = scene
+        .store
+        .find(here.clone(), ids.clone(), scene.now)
+        .await
+        .expect("an answer");
     assert_eq!(found.len(), asked.len());
     for (name, found) in asked.iter().zip(found) {
         let expected = scene.find(name).await.filter(|job| job.queue == here);
         assert_eq!(found, expected, "{name}");
     }
     assert_eq!(
-        scene.store.find(queue("elsewhere"), vec![id("b")], scene.now).await.expect("an answer").len(),
+        scene
+            .store
+            .find(queue("elsewhere"), vec![id("b")], scene.now)
+            .await
+            .expect("an answer")
+            .len(),
         1
     );
-    assert_eq!(scene.store.find(queue("no-such-queue"), ids, scene.now).await, Ok(vec![None; asked.len()]));
-    assert_eq!(scene.store.find(here.clone(), Vec::new(), scene.now).await, Ok(Vec::new()));
+    assert_eq!(
+        scene
+            .store
+            .find(queue("no-such-queue"), ids, scene.now)
+            .await,
+        Ok(vec![None; asked.len()])
+    );
+    assert_eq!(
+        scene.store.find(here.clone(), Vec::new(), scene.now).await,
+        Ok(Vec::new())
+    );
     let many = vec![id("a dead"); FIND_MAX + 1];
-    assert!(matches!(scene.store.find(here, many, scene.now).await, Err(StoreError::Misuse { .. })));
+    assert!(matches!(
+        scene.store.find(here, many, scene.now).await,
+        Err(StoreError::Misuse { .. })
+    ));
 }
 
 const fn word(action: &Action) -> &'static str {
@@ -133,7 +186,11 @@ async fn put(scene: &mut Scene, name: &str, state: State) {
     let own = queue_of(name);
     let draft = job(&own, name);
     let outcome = match state {
-        State::Scheduled => return scene.insert([draft.at(scene.now.after(Span::hours(1)))]).await,
+        State::Scheduled => {
+            return scene
+                .insert([draft.at(scene.now.after(Span::hours(1)))])
+                .await;
+        }
         State::Ready => return scene.insert([draft]).await,
         State::Running => {
             scene.insert([draft]).await;
@@ -157,14 +214,30 @@ pub async fn amend_answers_for_every_id(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q", "done"), DONE).await;
     scene.insert([job("q", "ready")]).await;
-    let amended = scene.amend_named(&["nobody", "ready", "done"], Action::Cancel).await;
+    let amended = scene
+        .amend_named(&["nobody", "ready", "done"], Action::Cancel)
+        .await;
     assert_eq!(amended.applied, 1);
-    assert_eq!(amended.refused, [(id("nobody"), Refusal::NotFound), (id("done"), Refusal::Ended)]);
+    assert_eq!(
+        amended.refused,
+        [
+            (id("nobody"), Refusal::NotFound),
+            (id("done"), Refusal::Ended)
+        ]
+    );
     let too_many = Selection::Ids(vec![id("nobody"); AMEND_MAX + 1]);
-    let amendment =
-        Amendment { selection: too_many, action: Action::Cancel, only: None, cursor: None, max: AMEND_MAX };
+    let amendment = Amendment {
+        selection: too_many,
+        action: Action::Cancel,
+        only: None,
+        cursor: None,
+        max: AMEND_MAX,
+    };
     let refused = scene.store.amend(amendment, scene.now).await;
-    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Misuse { .. })),
+        "{refused:?}"
+    );
 }
 
 /// Ids of a queue are looked for in that queue: a job of another is not there, and stays as it is.
@@ -173,19 +246,51 @@ pub async fn ids_of_a_queue_mean_its_jobs_only(store: Arc<dyn Store>) {
     scene.insert_and_end(job("other", "dead"), dead()).await;
     scene.insert([job("q", "a"), job("other", "b")]).await;
     let named = || vec![id("b"), id("a"), id("dead"), id("nobody")];
-    for action in [Action::Retry, Action::Cancel, Action::Delete, Action::Move(queue("q"))] {
-        let elsewhere = scene.amend(Selection::Within(queue("nowhere"), named()), action.clone()).await;
-        let refused = named().into_iter().map(|id| (id, Refusal::NotFound)).collect();
-        assert_eq!(elsewhere, Amended { refused, ..Amended::default() }, "{action:?}");
+    for action in [
+        Action::Retry,
+        Action::Cancel,
+        Action::Delete,
+        Action::Move(queue("q")),
+    ] {
+        let elsewhere = scene
+            .amend(Selection::Within(queue("nowhere"), named()), action.clone())
+            .await;
+        let refused = named()
+            .into_iter()
+            .map(|id| (id, Refusal::NotFound))
+            .collect();
+        assert_eq!(
+            elsewhere,
+            Amended {
+                refused,
+                ..Amended::default()
+            },
+            "{action:?}"
+        );
     }
-    let amended = scene.amend(Selection::Within(queue("q"), named()), Action::Cancel).await;
+    let amended = scene
+        .amend(Selection::Within(queue("q"), named()), Action::Cancel)
+        .await;
     assert_eq!(amended.applied, 1);
-    assert_eq!(amended.refused, ["b", "dead", "nobody"].map(|name| (id(name), Refusal::NotFound)));
+    assert_eq!(
+        amended.refused,
+        ["b", "dead", "nobody"].map(|name| (id(name), Refusal::NotFound))
+    );
     assert_eq!(scene.state("a").await, Some(State::Cancelled));
-    assert_eq!((scene.state("b").await, scene.state("dead").await), (Some(State::Ready), Some(State::Dead)));
-    let moved =
-        scene.amend(Selection::Within(queue("other"), vec![id("dead")]), Action::Move(queue("q"))).await;
-    assert_eq!((moved.applied, scene.job("dead").await.queue), (1, queue("q")));
+    assert_eq!(
+        (scene.state("b").await, scene.state("dead").await),
+        (Some(State::Ready), Some(State::Dead))
+    );
+    let moved = scene
+        .amend(
+            Selection::Within(queue("other"), vec![id("dead")]),
+            Action::Move(queue("q")),
+        )
+        .await;
+    assert_eq!(
+        (moved.applied, scene.job("dead").await.queue),
+        (1, queue("q"))
+    );
 }
 
 /// Ids are done in one call: neither a cursor nor a maximum means anything to them.
@@ -195,9 +300,21 @@ pub async fn ids_are_amended_at_once_whatever_cursor_and_max(store: Arc<dyn Stor
     scene.insert(names.iter().map(|name| job("q", name))).await;
     let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
     let cursor = Some("nonsense".to_owned());
-    let amendment = Amendment { selection, action: Action::Cancel, only: None, cursor, max: 1 };
+    let amendment = Amendment {
+        selection,
+        action: Action::Cancel,
+        only: None,
+        cursor,
+        max: 1,
+    };
     let amended = scene.store.amend(amendment, scene.now).await;
-    assert_eq!(amended, Ok(Amended { applied: 5, ..Amended::default() }));
+    assert_eq!(
+        amended,
+        Ok(Amended {
+            applied: 5,
+            ..Amended::default()
+        })
+    );
 }
 
 /// A filter reaches the jobs that fit it in every respect, and of those the ones the action applies to.
@@ -205,14 +322,36 @@ pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "running").kind("k")]).await;
     scene.claim_one("q").await;
-    scene.insert([job("q", "a").kind("k"), job("q", "b").kind("other"), job("other", "c").kind("k")]).await;
+    scene
+        .insert([
+            job("q", "a").kind("k"),
+            job("q", "b").kind("other"),
+            job("other", "c").kind("k"),
+        ])
+        .await;
     scene.insert([job("q", "later").kind("k").at(at(60))]).await;
-    let fitting = Filter { state: None, ..filter(Some("q"), None) };
-    let fitting = Filter { kind: Some("k".try_into().expect("a kind")), ..fitting };
-    let amended = scene.amend(Selection::Matching(fitting), Action::Delete).await;
+    let fitting = Filter {
+        state: None,
+        ..filter(Some("q"), None)
+    };
+    let fitting = Filter {
+        kind: Some("k".try_into().expect("a kind")),
+        ..fitting
+    };
+    let amended = scene
+        .amend(Selection::Matching(fitting), Action::Delete)
+        .await;
     // What runs cannot be deleted, so a filter does not look at it.
-    assert_eq!(amended, Amended { applied: 2, ..Amended::default() });
-    let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await).into_iter().collect();
+    assert_eq!(
+        amended,
+        Amended {
+            applied: 2,
+            ..Amended::default()
+        }
+    );
+    let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await)
+        .into_iter()
+        .collect();
     assert_eq!(left, ["b", "c", "running"].map(str::to_owned).into());
     let ready = Selection::Matching(filter(None, Some(State::Ready)));
     assert_eq!(scene.amend(ready, Action::Cancel).await.applied, 2);
@@ -222,13 +361,23 @@ pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
 /// Whatever the size of its steps, an amendment reaches everything that fits once, though it moves what it reaches.
 pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    for (own, max) in [("none", 0), ("one", 1), ("two", 2), ("seven", 7), ("all", usize::MAX)] {
+    for (own, max) in [
+        ("none", 0),
+        ("one", 1),
+        ("two", 2),
+        ("seven", 7),
+        ("all", usize::MAX),
+    ] {
         // Every line of a store has some of them, in another order than they arrived in.
         for n in 0..6 {
             let name = |what: &str| format!("{own} {what} {n}");
             scene.insert_and_end(job(own, &name("dead")), dead()).await;
-            scene.insert_and_end(job(own, &name("cancelled")), cancelled()).await;
-            scene.insert([job(own, &name("scheduled")).at(at(100 - n))]).await;
+            scene
+                .insert_and_end(job(own, &name("cancelled")), cancelled())
+                .await;
+            scene
+                .insert([job(own, &name("scheduled")).at(at(100 - n))])
+                .await;
             scene.insert_and_end(job(own, &name("done")), DONE).await;
             scene.insert([job("other", &name("other"))]).await;
         }
@@ -243,9 +392,19 @@ pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
             let selection = Selection::Matching(filter(Some(own), state));
             let steps = scene.amend_in_steps(selection, action, max).await;
             let applied: Vec<usize> = steps.iter().map(|step| step.applied).collect();
-            assert!(applied.iter().all(|applied| *applied <= max.max(1)), "{what}: {applied:?}");
-            assert!(steps.iter().all(|step| step.refused.is_empty()), "{what}: {steps:?}");
-            assert_eq!(applied.iter().sum::<usize>(), fitting, "{what}: {applied:?}");
+            assert!(
+                applied.iter().all(|applied| *applied <= max.max(1)),
+                "{what}: {applied:?}"
+            );
+            assert!(
+                steps.iter().all(|step| step.refused.is_empty()),
+                "{what}: {steps:?}"
+            );
+            assert_eq!(
+                applied.iter().sum::<usize>(),
+                fitting,
+                "{what}: {applied:?}"
+            );
         }
         assert_eq!(scene.list(&filter(Some(own), None)).await, [], "by {max}");
     }
@@ -256,16 +415,36 @@ pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
 pub async fn an_amendment_reaches_a_rare_kind_among_many_jobs(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let rare = |name: &str| job("q", name).kind("rare");
-    scene.insert([rare("first"), rare("second").at(at(60))]).await;
+    scene
+        .insert([rare("first"), rare("second").at(at(60))])
+        .await;
     for batch in 0..=SCAN_MAX / ENQUEUE_JOBS_MAX {
-        scene.insert((0..ENQUEUE_JOBS_MAX).map(|n| job("q", &format!("{batch} {n}")))).await;
+        scene
+            .insert((0..ENQUEUE_JOBS_MAX).map(|n| job("q", &format!("{batch} {n}"))))
+            .await;
     }
     scene.insert([rare("last but one"), rare("last")]).await;
-    let kind = Filter { kind: Some("rare".try_into().expect("a kind")), ..Filter::default() };
-    for (action, max) in [(Action::Cancel, 1), (Action::Retry, 3), (Action::Delete, AMEND_MAX)] {
-        let steps = scene.amend_in_steps(Selection::Matching(kind.clone()), action.clone(), max).await;
-        assert!(steps.iter().all(|step| step.applied <= max), "{action:?}: {steps:?}");
-        assert_eq!(steps.iter().map(|step| step.applied).sum::<usize>(), 4, "{action:?}: {steps:?}");
+    let kind = Filter {
+        kind: Some("rare".try_into().expect("a kind")),
+        ..Filter::default()
+    };
+    for (action, max) in [
+        (Action::Cancel, 1),
+        (Action::Retry, 3),
+        (Action::Delete, AMEND_MAX),
+    ] {
+        let steps = scene
+            .amend_in_steps(Selection::Matching(kind.clone()), action.clone(), max)
+            .await;
+        assert!(
+            steps.iter().all(|step| step.applied <= max),
+            "{action:?}: {steps:?}"
+        );
+        assert_eq!(
+            steps.iter().map(|step| step.applied).sum::<usize>(),
+            4,
+            "{action:?}: {steps:?}"
+        );
     }
     assert_eq!(scene.list(&kind).await, []);
 }
@@ -275,19 +454,35 @@ pub async fn refused_jobs_do_not_hide_the_ones_behind_them(store: Arc<dyn Store>
     let mut scene = Scene::new(store);
     let name = |what: &str, n: usize| format!("{what} {n}");
     for n in 0..7 {
-        scene.insert_and_end(job("q", &name("dead", n)).unique(&n.to_string()), dead()).await;
+        scene
+            .insert_and_end(job("q", &name("dead", n)).unique(&n.to_string()), dead())
+            .await;
     }
     for n in 0..3 {
-        scene.insert_and_end(job("q", &name("behind", n)), dead()).await;
+        scene
+            .insert_and_end(job("q", &name("behind", n)), dead())
+            .await;
     }
-    scene.insert((0..7).map(|n| job("q", &name("twin", n)).unique(&n.to_string()))).await;
+    scene
+        .insert((0..7).map(|n| job("q", &name("twin", n)).unique(&n.to_string())))
+        .await;
     let selection = Selection::Matching(filter(Some("q"), Some(State::Dead)));
     let steps = scene.amend_in_steps(selection, Action::Retry, 2).await;
-    assert!(steps.iter().all(|step| step.applied + step.refused.len() <= 2), "{steps:?}");
-    assert_eq!(steps.iter().map(|step| step.applied).sum::<usize>(), 3, "{steps:?}");
+    assert!(
+        steps
+            .iter()
+            .all(|step| step.applied + step.refused.len() <= 2),
+        "{steps:?}"
+    );
+    assert_eq!(
+        steps.iter().map(|step| step.applied).sum::<usize>(),
+        3,
+        "{steps:?}"
+    );
     let refused: Vec<_> = steps.into_iter().flat_map(|step| step.refused).collect();
-    let expected: Vec<_> =
-        (0..7).map(|n| (id(&name("dead", n)), Refusal::Twin(id(&name("twin", n))))).collect();
+    let expected: Vec<_> = (0..7)
+        .map(|n| (id(&name("dead", n)), Refusal::Twin(id(&name("twin", n)))))
+        .collect();
     assert_eq!(refused, expected, "each of them once, in order of arrival");
     assert_eq!(scene.queue("q").await.counts.of(State::Dead), 7);
     assert_eq!(scene.state("behind 2").await, Some(State::Ready));
@@ -297,16 +492,39 @@ pub async fn refused_jobs_do_not_hide_the_ones_behind_them(store: Arc<dyn Store>
 pub async fn a_bad_cursor_of_an_amendment_is_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a"), job("q", "b")]).await;
-    let query = PageQuery { limit: 1, ..PageQuery::default() };
-    let page = scene.store.jobs(query, scene.now).await.expect("the store lists its jobs");
+    let query = PageQuery {
+        limit: 1,
+        ..PageQuery::default()
+    };
+    let page = scene
+        .store
+        .jobs(query, scene.now)
+        .await
+        .expect("the store lists its jobs");
     let of_a_list = page.next.expect("there is another page");
-    for cursor in ["", "nonsense", "-1", "' OR 1=1 --", "🙂", "a\0b", &of_a_list] {
+    for cursor in [
+        "",
+        "nonsense",
+        "-1",
+        "' OR 1=1 --",
+        "🙂",
+        "a\0b",
+        &of_a_list,
+    ] {
         for selection in [Selection::All, Selection::Matching(filter(Some("q"), None))] {
             let cursor = Some(cursor.to_owned());
-            let amendment =
-                Amendment { selection, action: Action::Delete, only: None, cursor, max: AMEND_MAX };
+            let amendment = Amendment {
+                selection,
+                action: Action::Delete,
+                only: None,
+                cursor,
+                max: AMEND_MAX,
+            };
             let refused = scene.store.amend(amendment.clone(), scene.now).await;
-            assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{amendment:?}: {refused:?}");
+            assert!(
+                matches!(refused, Err(StoreError::Misuse { .. })),
+                "{amendment:?}: {refused:?}"
+            );
         }
     }
     assert_eq!(scene.list(&Filter::default()).await.len(), 2);
@@ -322,10 +540,19 @@ pub async fn a_dead_job_requeued_is_in_exactly_one_place(store: Arc<dyn Store>) 
     assert_eq!(scene.amend_named(&["a"], Action::Retry).await.applied, 1);
     let everywhere = scene.list(&Filter::default()).await;
     assert_eq!(everywhere.iter().filter(|job| job.id == id("a")).count(), 1);
-    assert_eq!(listed(&scene.list(&filter(None, Some(State::Ready))).await), ["b", "a"]);
+    assert_eq!(
+        listed(&scene.list(&filter(None, Some(State::Ready))).await),
+        ["b", "a"]
+    );
     let requeued = scene.job("a").await;
-    assert_eq!((requeued.requeues, requeued.attempt, requeued.run_at), (1, 0, at(7)));
-    assert_eq!((requeued.history, requeued.reason, requeued.finished_at), (history("boom"), None, None));
+    assert_eq!(
+        (requeued.requeues, requeued.attempt, requeued.run_at),
+        (1, 0, at(7))
+    );
+    assert_eq!(
+        (requeued.history, requeued.reason, requeued.finished_at),
+        (history("boom"), None, None)
+    );
     let status = scene.queue("q").await;
     assert_eq!((status.counts.of(State::Dead), status.totals.dead), (1, 2));
     let runs = scene.claim("q", 9).await;
@@ -334,10 +561,17 @@ pub async fn a_dead_job_requeued_is_in_exactly_one_place(store: Arc<dyn Store>) 
 }
 
 /// The worker of a cancelled run is told by its next beat, and its result is not wanted any more.
-pub async fn cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost(store: Arc<dyn Store>) {
+pub async fn cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost(
+    store: Arc<dyn Store>,
+) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a"), job("q", "b")]).await;
-    let leases: Vec<_> = scene.claim("q", 2).await.into_iter().map(|run| run.lease).collect();
+    let leases: Vec<_> = scene
+        .claim("q", 2)
+        .await
+        .into_iter()
+        .map(|run| run.lease)
+        .collect();
     assert_eq!(scene.amend_named(&["a"], Action::Cancel).await.applied, 1);
     let before = scene.job("a").await;
     assert_eq!(scene.beat(&leases, at(90)).await, leases[..1]);
@@ -345,7 +579,11 @@ pub async fn cancelling_a_running_job_makes_its_settle_stale_and_its_beat_lost(s
     assert_eq!(scene.job("a").await, before);
     assert_eq!(scene.settle(&leases[1], DONE).await, Settled::Applied);
     scene.now = at(3_600);
-    assert_eq!(scene.seize("rescuer").await, [], "nobody holds it, so nobody can lose it");
+    assert_eq!(
+        scene.seize("rescuer").await,
+        [],
+        "nobody holds it, so nobody can lose it"
+    );
     let totals = scene.queue("q").await.totals;
     assert_eq!((totals.cancelled, totals.done), (1, 1));
 }
@@ -355,7 +593,9 @@ pub async fn amending_a_waiting_job_leaves_the_ready_ones_in_line(store: Arc<dyn
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a"), job("q", "b")]).await;
     let waiting = ["cancelled", "deleted", "retried"];
-    scene.insert(waiting.map(|name| job("q", name).at(at(60)))).await;
+    scene
+        .insert(waiting.map(|name| job("q", name).at(at(60))))
+        .await;
     scene.amend_named(&["cancelled"], Action::Cancel).await;
     scene.amend_named(&["deleted"], Action::Delete).await;
     scene.amend_named(&["retried"], Action::Retry).await;
@@ -369,23 +609,35 @@ pub async fn counts_equal_rows(store: Arc<dyn Store>) {
     let rows = scene.list(&Filter::default()).await;
     let mut counted: BTreeMap<_, Counts> = BTreeMap::new();
     for row in &rows {
-        *counted.entry(row.queue.clone()).or_default().of_mut(row.state) += 1;
+        *counted
+            .entry(row.queue.clone())
+            .or_default()
+            .of_mut(row.state) += 1;
     }
-    let queues = scene.store.queues(scene.now).await.expect("the store lists its queues");
+    let queues = scene
+        .store
+        .queues(scene.now)
+        .await
+        .expect("the store lists its queues");
     let by_name: Vec<_> = queues.iter().map(|status| status.name.as_str()).collect();
     assert_eq!(by_name, ["a", "a-b", "b"], "queues come by name");
     for status in queues {
         let rows = counted.remove(&status.name).unwrap_or_default();
         assert_eq!(status.counts, rows, "{}", status.name);
     }
-    assert!(counted.is_empty(), "queues that are not listed: {counted:?}");
+    assert!(
+        counted.is_empty(),
+        "queues that are not listed: {counted:?}"
+    );
 }
 
 /// A job of every state in every queue, some of them moved more than once, some removed.
 async fn mixed_history(scene: &mut Scene) {
     for queue in ["b", "a", "a-b"] {
         let name = |n: usize| format!("{queue}{n}");
-        scene.insert((0..3).map(|n| job(queue, &format!("{queue}-at-{n}")).at(at(100 - n)))).await;
+        scene
+            .insert((0..3).map(|n| job(queue, &format!("{queue}-at-{n}")).at(at(100 - n))))
+            .await;
         for (n, outcome) in [
             DONE,
             DONE,
@@ -400,10 +652,14 @@ async fn mixed_history(scene: &mut Scene) {
         .enumerate()
         {
             scene.pass(Span::millis(1));
-            scene.insert_and_end(job(queue, &name(n)).kind("other"), outcome).await;
+            scene
+                .insert_and_end(job(queue, &name(n)).kind("other"), outcome)
+                .await;
         }
         for level in Priority::ALL {
-            scene.insert([job(queue, &format!("{queue}-{level}")).priority(level)]).await;
+            scene
+                .insert([job(queue, &format!("{queue}-{level}")).priority(level)])
+                .await;
         }
         // Of two dead ones one is sent back, so that dead jobs are counted down as well as up.
         scene.amend_named(&[&name(3)], Action::Retry).await;
@@ -418,7 +674,10 @@ pub async fn lists_page_through_everything_exactly_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     mixed_history(&mut scene).await;
     let everything = list(&*scene.store, &Filter::default(), PAGE_MAX, scene.now).await;
-    let kind = Filter { kind: Some("other".try_into().expect("a kind")), ..Filter::default() };
+    let kind = Filter {
+        kind: Some("other".try_into().expect("a kind")),
+        ..Filter::default()
+    };
     let mut filters = vec![Filter::default(), kind, filter(Some("a"), None)];
     filters.extend(State::ALL.map(|state| filter(None, Some(state))));
     filters.extend(State::ALL.map(|state| filter(Some("a-b"), Some(state))));
@@ -447,8 +706,12 @@ pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store
         for n in 0..6 {
             let name = |what: &str| format!("{own} {what} {n}");
             scene.insert_and_end(job(&own, &name("dead")), dead()).await;
-            scene.insert_and_end(job(&own, &name("cancelled")), cancelled()).await;
-            scene.insert([job(&own, &name("scheduled")).at(at(100 - n))]).await;
+            scene
+                .insert_and_end(job(&own, &name("cancelled")), cancelled())
+                .await;
+            scene
+                .insert([job(&own, &name("scheduled")).at(at(100 - n))])
+                .await;
             scene.insert_and_end(job(&own, &name("done")), DONE).await;
         }
         for (action, state, fitting) in [
@@ -464,7 +727,11 @@ pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store
             let once: BTreeSet<JobId> = met.iter().copied().collect();
             assert_eq!((met.len(), once.len()), (fitting, fitting), "{what}");
         }
-        assert_eq!(scene.list(&filter(Some(&own), None)).await, [], "by {limit}");
+        assert_eq!(
+            scene.list(&filter(Some(&own), None)).await,
+            [],
+            "by {limit}"
+        );
     }
 }
 
@@ -472,11 +739,25 @@ pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store
 async fn meet(scene: &Scene, filter: &Filter, action: &Action, limit: usize) -> Vec<JobId> {
     let (mut met, mut cursor) = (Vec::new(), None);
     loop {
-        let query = PageQuery { filter: filter.clone(), cursor, limit, ..PageQuery::default() };
-        let page = scene.store.jobs(query, scene.now).await.expect("the store lists");
+        let query = PageQuery {
+            filter: filter.clone(),
+            cursor,
+            limit,
+            ..PageQuery::default()
+        };
+        let page = scene
+            .store
+            .jobs(query, scene.now)
+            .await
+            .expect("the store lists");
         let ids: Vec<JobId> = page.jobs.iter().map(|job| job.id).collect();
         if let Some(job) = page.jobs.first() {
-            scene.amend(Selection::Within(job.queue.clone(), ids.clone()), action.clone()).await;
+            scene
+                .amend(
+                    Selection::Within(job.queue.clone(), ids.clone()),
+                    action.clone(),
+                )
+                .await;
         }
         met.extend(ids);
         cursor = page.next;
@@ -490,13 +771,20 @@ async fn meet(scene: &Scene, filter: &Filter, action: &Action, limit: usize) -> 
 fn check_order(filter: &Filter, shown: &[Job]) {
     let in_order = |first: &Job, second: &Job| match filter.state {
         Some(State::Scheduled | State::Retrying) => first.run_at <= second.run_at,
-        Some(State::Done | State::Dead | State::Cancelled) => first.finished_at >= second.finished_at,
+        Some(State::Done | State::Dead | State::Cancelled) => {
+            first.finished_at >= second.finished_at
+        }
         Some(State::Ready) => first.queue != second.queue || first.priority <= second.priority,
         Some(State::Running) => true,
         None => first.inserted_at >= second.inserted_at,
     };
     for pair in shown.windows(2) {
-        assert!(in_order(&pair[0], &pair[1]), "{filter:?}: {:?} before {:?}", pair[0], pair[1]);
+        assert!(
+            in_order(&pair[0], &pair[1]),
+            "{filter:?}: {:?} before {:?}",
+            pair[0],
+            pair[1]
+        );
     }
 }
 
@@ -504,24 +792,47 @@ fn check_order(filter: &Filter, shown: &[Job]) {
 pub async fn ready_jobs_are_listed_in_claim_order(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for n in 0..12_usize {
-        scene.insert([job("q", &n.to_string()).priority(Priority::ALL[n % 4])]).await;
+        scene
+            .insert([job("q", &n.to_string()).priority(Priority::ALL[n % 4])])
+            .await;
     }
     let released = scene.claim("q", 2).await;
     for run in &released {
-        scene.settle(&run.lease, Outcome::Released { at: scene.now }).await;
+        scene
+            .settle(&run.lease, Outcome::Released { at: scene.now })
+            .await;
     }
-    let shown = list(&*scene.store, &filter(Some("q"), Some(State::Ready)), 5, scene.now).await;
+    let shown = list(
+        &*scene.store,
+        &filter(Some("q"), Some(State::Ready)),
+        5,
+        scene.now,
+    )
+    .await;
     assert_eq!(listed(&shown), names(&scene.claim("q", 20).await));
 }
 
 /// A page is never larger than its limit, and never larger than the limit of all pages.
 pub async fn a_page_keeps_to_its_limit(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    scene.insert((0..=PAGE_MAX).map(|n| job("q", &n.to_string()))).await;
+    scene
+        .insert((0..=PAGE_MAX).map(|n| job("q", &n.to_string())))
+        .await;
     for (asked, most) in [(0, 1), (1, 1), (PAGE_MAX, PAGE_MAX), (usize::MAX, PAGE_MAX)] {
-        let query = PageQuery { limit: asked, ..PageQuery::default() };
-        let page = scene.store.jobs(query, scene.now).await.expect("the store lists its jobs");
-        assert!(page.jobs.len() <= most, "{} where {asked} were asked for", page.jobs.len());
+        let query = PageQuery {
+            limit: asked,
+            ..PageQuery::default()
+        };
+        let page = scene
+            .store
+            .jobs(query, scene.now)
+            .await
+            .expect("the store lists its jobs");
+        assert!(
+            page.jobs.len() <= most,
+            "{} where {asked} were asked for",
+            page.jobs.len()
+        );
         assert!(page.next.is_some(), "{asked}");
     }
 }
@@ -531,7 +842,12 @@ pub async fn a_bad_cursor_is_misuse(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
     for cursor in ["", "nonsense", "-1", "' OR 1=1 --", "🙂", "a\0b"] {
-        for state in [None, Some(State::Ready), Some(State::Scheduled), Some(State::Done)] {
+        for state in [
+            None,
+            Some(State::Ready),
+            Some(State::Scheduled),
+            Some(State::Done),
+        ] {
             let query = PageQuery {
                 filter: filter(None, state),
                 cursor: Some(cursor.to_owned()),
@@ -539,7 +855,10 @@ pub async fn a_bad_cursor_is_misuse(store: Arc<dyn Store>) {
                 ..PageQuery::default()
             };
             let refused = scene.store.jobs(query, scene.now).await;
-            assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{cursor:?}: {refused:?}");
+            assert!(
+                matches!(refused, Err(StoreError::Misuse { .. })),
+                "{cursor:?}: {refused:?}"
+            );
         }
     }
 }
@@ -547,25 +866,61 @@ pub async fn a_bad_cursor_is_misuse(store: Arc<dyn Store>) {
 /// A paused queue keeps what it has and takes in more, and gives it out in order when it is opened.
 pub async fn a_paused_queue_gives_nothing_and_takes_jobs_in(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert([job("q", "a"), job("q", "running").priority(Priority::Critical)]).await;
+    scene
+        .insert([
+            job("q", "a"),
+            job("q", "running").priority(Priority::Critical),
+        ])
+        .await;
     let running = scene.claim_one("q").await;
-    assert_eq!(scene.store.set_gate(queue("q"), Gate::Paused, scene.now).await, Ok(()));
-    scene.insert([job("q", "b"), job("q", "later").at(at(5)), job("other", "c")]).await;
+    assert_eq!(
+        scene
+            .store
+            .set_gate(queue("q"), Gate::Paused, scene.now)
+            .await,
+        Ok(())
+    );
+    scene
+        .insert([
+            job("q", "b"),
+            job("q", "later").at(at(5)),
+            job("other", "c"),
+        ])
+        .await;
     scene.now = at(5);
     assert_eq!(scene.promote().await, 1, "time goes on in a paused queue");
     let claim = scene.claim_of(&[("q", 9), ("other", 9)]);
     assert_eq!(names(&scene.claim_as(&claim).await), ["c"]);
-    assert_eq!(scene.settle(&running.lease, DONE).await, Settled::Applied, "what runs may end");
+    assert_eq!(
+        scene.settle(&running.lease, DONE).await,
+        Settled::Applied,
+        "what runs may end"
+    );
     let status = scene.queue("q").await;
-    assert_eq!((status.gate, status.counts.of(State::Ready)), (Gate::Paused, 3));
-    assert_eq!(scene.store.set_gate(queue("q"), Gate::Open, scene.now).await, Ok(()));
+    assert_eq!(
+        (status.gate, status.counts.of(State::Ready)),
+        (Gate::Paused, 3)
+    );
+    assert_eq!(
+        scene
+            .store
+            .set_gate(queue("q"), Gate::Open, scene.now)
+            .await,
+        Ok(())
+    );
     assert_eq!(names(&scene.claim("q", 9).await), ["a", "b", "later"]);
 }
 
 /// A queue can be paused before its first job comes in.
 pub async fn a_queue_may_be_paused_before_it_has_jobs(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    assert_eq!(scene.store.set_gate(queue("q"), Gate::Paused, scene.now).await, Ok(()));
+    assert_eq!(
+        scene
+            .store
+            .set_gate(queue("q"), Gate::Paused, scene.now)
+            .await,
+        Ok(())
+    );
     assert_eq!(scene.queue("q").await.gate, Gate::Paused);
     scene.insert([job("q", "a")]).await;
     assert_eq!(scene.claim("q", 9).await, []);
@@ -575,8 +930,17 @@ pub async fn a_queue_may_be_paused_before_it_has_jobs(store: Arc<dyn Store>) {
 pub async fn a_queue_tells_when_its_next_job_was_to_run(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "later").at(at(60))]).await;
-    assert_eq!(scene.queue("q").await.next_ready, None, "what waits for its time is not claimed next");
-    scene.insert([job("q", "a").at(at(-5)), job("q", "b").at(at(-9)).priority(Priority::High)]).await;
+    assert_eq!(
+        scene.queue("q").await.next_ready,
+        None,
+        "what waits for its time is not claimed next"
+    );
+    scene
+        .insert([
+            job("q", "a").at(at(-5)),
+            job("q", "b").at(at(-9)).priority(Priority::High),
+        ])
+        .await;
     assert_eq!(scene.queue("q").await.next_ready, Some(at(-9)));
     scene.claim_one("q").await;
     assert_eq!(scene.queue("q").await.next_ready, Some(at(-5)));
@@ -586,12 +950,25 @@ pub async fn a_queue_tells_when_its_next_job_was_to_run(store: Arc<dyn Store>) {
 
 fn shelf(secs: i64) -> Shelf {
     let span = Span::secs(secs);
-    Shelf { done_for: span, done_max: u64::MAX, cancelled_for: span, dead_for: span }
+    Shelf {
+        done_for: span,
+        done_max: u64::MAX,
+        cancelled_for: span,
+        dead_for: span,
+    }
 }
 
 async fn prune(scene: &Scene, usual: Shelf, max: usize) -> Pruned {
-    let retention = Retention { usual: Some(usual), queues: Vec::new(), max };
-    scene.store.prune(retention, scene.now).await.expect("the store prunes")
+    let retention = Retention {
+        usual: Some(usual),
+        queues: Vec::new(),
+        max,
+    };
+    scene
+        .store
+        .prune(retention, scene.now)
+        .await
+        .expect("the store prunes")
 }
 
 /// What has not ended stays, and what has ended stays until its time is over.
@@ -604,12 +981,36 @@ pub async fn prune_keeps_the_unexpired(store: Arc<dyn Store>) {
     scene.insert_and_end(job("q", "young"), DONE).await;
     scene.now = at(10);
     assert_eq!(prune(&scene, shelf(11), 100).await, Pruned::default());
-    let only_dead = Shelf { dead_for: Span::secs(10), ..shelf(11) };
-    assert_eq!(prune(&scene, only_dead, 100).await, Pruned { dead: 1, ..Pruned::default() });
+    let only_dead = Shelf {
+        dead_for: Span::secs(10),
+        ..shelf(11)
+    };
+    assert_eq!(
+        prune(&scene, only_dead, 100).await,
+        Pruned {
+            dead: 1,
+            ..Pruned::default()
+        }
+    );
     let pruned = prune(&scene, shelf(10), 100).await;
-    assert_eq!(pruned, Pruned { done: 1, cancelled: 1, ..Pruned::default() });
-    let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await).into_iter().collect();
-    let live = ["old scheduled", "old ready", "old running", "old retrying", "young"];
+    assert_eq!(
+        pruned,
+        Pruned {
+            done: 1,
+            cancelled: 1,
+            ..Pruned::default()
+        }
+    );
+    let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await)
+        .into_iter()
+        .collect();
+    let live = [
+        "old scheduled",
+        "old ready",
+        "old running",
+        "old retrying",
+        "young",
+    ];
     assert_eq!(left, live.map(str::to_owned).into());
     assert_eq!(prune(&scene, shelf(9), 100).await.done, 1);
 }
@@ -622,12 +1023,38 @@ pub async fn prune_obeys_done_max_oldest_first(store: Arc<dyn Store>) {
         scene.insert_and_end(job("q", &n.to_string()), DONE).await;
     }
     scene.insert_and_end(job("other", "alone"), DONE).await;
-    let few = Shelf { done_max: 2, ..shelf(3_600) };
-    assert_eq!(prune(&scene, few, 3).await, Pruned { done: 3, more: true, ..Pruned::default() });
-    assert_eq!(listed(&scene.list(&filter(Some("q"), None)).await), ["5", "4", "3"]);
-    assert_eq!(prune(&scene, few, 3).await, Pruned { done: 1, ..Pruned::default() });
-    assert_eq!(listed(&scene.list(&filter(Some("q"), None)).await), ["5", "4"]);
-    assert_eq!(scene.state("alone").await, Some(State::Done), "each queue has its own number");
+    let few = Shelf {
+        done_max: 2,
+        ..shelf(3_600)
+    };
+    assert_eq!(
+        prune(&scene, few, 3).await,
+        Pruned {
+            done: 3,
+            more: true,
+            ..Pruned::default()
+        }
+    );
+    assert_eq!(
+        listed(&scene.list(&filter(Some("q"), None)).await),
+        ["5", "4", "3"]
+    );
+    assert_eq!(
+        prune(&scene, few, 3).await,
+        Pruned {
+            done: 1,
+            ..Pruned::default()
+        }
+    );
+    assert_eq!(
+        listed(&scene.list(&filter(Some("q"), None)).await),
+        ["5", "4"]
+    );
+    assert_eq!(
+        scene.state("alone").await,
+        Some(State::Done),
+        "each queue has its own number"
+    );
     assert_eq!(prune(&scene, few, 3).await, Pruned::default());
 }
 
@@ -638,10 +1065,23 @@ pub async fn prune_keeps_each_queue_by_its_own_entry(store: Arc<dyn Store>) {
     scene.insert_and_end(job("long", "b"), DONE).await;
     scene.now = at(60);
     let usual = Some(shelf(3_600));
-    let retention = Retention { usual, queues: vec![(queue("short"), shelf(10))], max: 100 };
+    let retention = Retention {
+        usual,
+        queues: vec![(queue("short"), shelf(10))],
+        max: 100,
+    };
     let pruned = scene.store.prune(retention, scene.now).await;
-    assert_eq!(pruned, Ok(Pruned { done: 1, ..Pruned::default() }));
-    assert_eq!((scene.state("a").await, scene.state("b").await), (None, Some(State::Done)));
+    assert_eq!(
+        pruned,
+        Ok(Pruned {
+            done: 1,
+            ..Pruned::default()
+        })
+    );
+    assert_eq!(
+        (scene.state("a").await, scene.state("b").await),
+        (None, Some(State::Done))
+    );
 }
 
 /// Whoever knows nothing of a queue removes nothing of it.
@@ -652,11 +1092,26 @@ pub async fn prune_leaves_queues_it_is_told_nothing_about_alone(store: Arc<dyn S
         scene.insert_and_end(job("unknown", name), outcome).await;
     }
     scene.now = at(3_600);
-    let none = Shelf { done_max: 0, ..shelf(0) };
-    let retention = Retention { usual: None, queues: vec![(queue("known"), none)], max: 100 };
+    let none = Shelf {
+        done_max: 0,
+        ..shelf(0)
+    };
+    let retention = Retention {
+        usual: None,
+        queues: vec![(queue("known"), none)],
+        max: 100,
+    };
     let pruned = scene.store.prune(retention, scene.now).await;
-    assert_eq!(pruned, Ok(Pruned { done: 1, ..Pruned::default() }));
-    let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await).into_iter().collect();
+    assert_eq!(
+        pruned,
+        Ok(Pruned {
+            done: 1,
+            ..Pruned::default()
+        })
+    );
+    let left: BTreeSet<String> = listed(&scene.list(&Filter::default()).await)
+        .into_iter()
+        .collect();
     assert_eq!(left, ["b", "c", "d"].map(str::to_owned).into());
 }
 
@@ -667,7 +1122,10 @@ pub async fn totals_survive_pruning(store: Arc<dyn Store>) {
         scene.insert_and_end(job("q", name), outcome).await;
     }
     let before = scene.queue("q").await.totals;
-    assert_eq!((before.enqueued, before.done, before.dead, before.cancelled), (4, 2, 1, 1));
+    assert_eq!(
+        (before.enqueued, before.done, before.dead, before.cancelled),
+        (4, 2, 1, 1)
+    );
     scene.now = at(60);
     prune(&scene, shelf(1), 100).await;
     assert_eq!(scene.list(&Filter::default()).await, []);
@@ -678,26 +1136,47 @@ pub async fn totals_survive_pruning(store: Arc<dyn Store>) {
 /// Workers are known by their beats, and forgotten when these stay away.
 pub async fn workers_are_those_that_beat(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     let runs = scene.claim("q", 3).await;
     scene.beat_as("silent", &[], at(60)).await;
     scene.now = at(10);
     let leases: Vec<_> = runs.iter().map(|run| run.lease.clone()).collect();
     scene.beat(&leases, at(60)).await;
     scene.settle(&leases[0], DONE).await;
-    let workers = scene.store.workers(Span::secs(10), scene.now).await.expect("workers are listed");
-    let seen: Vec<_> =
-        workers.iter().map(|worker| (worker.name.as_str(), worker.seen_at, worker.running)).collect();
-    assert_eq!(seen, [("silent", at(0), 0), (crate::given::WORKER, at(10), 2)]);
+    let workers = scene
+        .store
+        .workers(Span::secs(10), scene.now)
+        .await
+        .expect("workers are listed");
+    let seen: Vec<_> = workers
+        .iter()
+        .map(|worker| (worker.name.as_str(), worker.seen_at, worker.running))
+        .collect();
+    assert_eq!(
+        seen,
+        [("silent", at(0), 0), (crate::given::WORKER, at(10), 2)]
+    );
     assert_eq!(workers[0].queues, [queue("q")]);
-    let workers = scene.store.workers(Span::secs(9), scene.now).await.expect("workers are listed");
+    let workers = scene
+        .store
+        .workers(Span::secs(9), scene.now)
+        .await
+        .expect("workers are listed");
     assert_eq!(workers.len(), 1);
 }
 
 /// One clock for everybody who uses the store, and an honest word about what it promises.
 pub async fn a_store_tells_its_time_and_its_promise(store: Arc<dyn Store>) {
     let time = store.time().await.expect("the store tells the time");
-    assert!(time > at(-366 * 86_400 * 10), "{time} is no time of this century");
+    assert!(
+        time > at(-366 * 86_400 * 10),
+        "{time} is no time of this century"
+    );
     let examination = store.examine().await.expect("the store examines itself");
-    assert!(!examination.store.is_empty() && !examination.promise.is_empty(), "{examination:?}");
+    assert!(
+        !examination.store.is_empty() && !examination.promise.is_empty(),
+        "{examination:?}"
+    );
 }

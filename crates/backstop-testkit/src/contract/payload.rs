@@ -19,11 +19,16 @@ pub async fn payload_bytes_come_back_identical(store: Arc<dyn Store>) {
         scene.pass(LEASE.plus(Span::micros(1)));
         let seized = scene.seize("rescuer").await;
         assert!(same(&seized[0].run.payload), "{name}, seized");
-        scene.settle(&seized[0].run.lease, crate::given::dead()).await;
+        scene
+            .settle(&seized[0].run.lease, crate::given::dead())
+            .await;
         assert!(same(&scene.job(name).await.payload), "{name}, dead");
     }
     let listed = scene.list(&Filter::default()).await;
-    let mut listed: Vec<Vec<u8>> = listed.iter().map(|job| job.payload.as_bytes().to_vec()).collect();
+    let mut listed: Vec<Vec<u8>> = listed
+        .iter()
+        .map(|job| job.payload.as_bytes().to_vec())
+        .collect();
     let mut all: Vec<Vec<u8>> = payloads().into_iter().map(|(_, bytes)| bytes).collect();
     listed.sort();
     all.sort();
@@ -40,7 +45,10 @@ fn payloads() -> Vec<(&'static str, Vec<u8>)> {
         ("a lone surrogate", text(r#""\ud800""#)),
         ("2^63", text("9223372036854775808")),
         ("1e400", text("1e400")),
-        ("a float of many digits", text("0.1000000000000000055511151231257827")),
+        (
+            "a float of many digits",
+            text("0.1000000000000000055511151231257827"),
+        ),
         ("minus zero", text("-0.0")),
         ("duplicate keys", text(r#"{"a":1,"a":2}"#)),
         ("white space", text(" [1 ,\t2]\r\n")),
@@ -48,6 +56,9 @@ fn payloads() -> Vec<(&'static str, Vec<u8>)> {
         ("unicode", text("\"é 名前 🙂 \u{2028}\"")),
         ("not UTF-8", vec![0xff, 0xfe, 0x80, b'"', 0xc3, 0x28]),
         ("every byte", (0..=255).collect()),
-        ("a mebibyte", (0..PAYLOAD_BYTES_MAX).map(|n| (n % 251) as u8).collect()),
+        (
+            "a mebibyte",
+            (0..PAYLOAD_BYTES_MAX).map(|n| (n % 251) as u8).collect(),
+        ),
     ]
 }

@@ -16,30 +16,65 @@ use std::sync::Arc;
 pub const QUEUES_IN_CONTRACT: usize = 1_100;
 
 async fn fill(scene: &Scene, count: usize) {
-    scene.insert((0..count).map(|n| job(&format!("q-{n:05}"), &n.to_string()))).await;
+    scene
+        .insert((0..count).map(|n| job(&format!("q-{n:05}"), &n.to_string())))
+        .await;
 }
 
 async fn queues(scene: &Scene) -> Vec<QueueStatus> {
-    scene.store.queues(scene.now).await.expect("queues are listed")
+    scene
+        .store
+        .queues(scene.now)
+        .await
+        .expect("queues are listed")
 }
 
 async fn names_of_queues(scene: &Scene) -> Vec<String> {
-    queues(scene).await.into_iter().map(|queue| queue.name.to_string()).collect()
+    queues(scene)
+        .await
+        .into_iter()
+        .map(|queue| queue.name.to_string())
+        .collect()
 }
 
 /// A call that names one queue too many is refused, and nothing of it is taken in. Queues that exist and configured ones are free.
 pub async fn a_call_with_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     fill(&scene, QUEUES_IN_CONTRACT).await;
-    let both = [job("q-00000", "beside"), job("new", "a")].map(Into::into).to_vec();
+    let both = [job("q-00000", "beside"), job("new", "a")]
+        .map(Into::into)
+        .to_vec();
     let refused = scene.store.enqueue(both, scene.now).await;
-    assert!(matches!(refused, Err(StoreError::TooManyQueues { .. })), "{refused:?}");
-    assert_eq!((scene.find("beside").await, scene.find("a").await), (None, None));
+    assert!(
+        matches!(refused, Err(StoreError::TooManyQueues { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(
+        (scene.find("beside").await, scene.find("a").await),
+        (None, None)
+    );
     assert_eq!(names_of_queues(&scene).await.len(), QUEUES_IN_CONTRACT);
-    assert_eq!(scene.enqueue([job("q-00000", "beside")]).await, [Enqueued::Inserted]);
-    assert_eq!(scene.store.set_bounds(queue("bounded"), Bounds::default(), scene.now).await, Ok(()));
-    assert_eq!(scene.store.set_gate(queue("paused"), Gate::Paused, scene.now).await, Ok(()));
-    let free = scene.enqueue([job("bounded", "b"), job("paused", "c")]).await;
+    assert_eq!(
+        scene.enqueue([job("q-00000", "beside")]).await,
+        [Enqueued::Inserted]
+    );
+    assert_eq!(
+        scene
+            .store
+            .set_bounds(queue("bounded"), Bounds::default(), scene.now)
+            .await,
+        Ok(())
+    );
+    assert_eq!(
+        scene
+            .store
+            .set_gate(queue("paused"), Gate::Paused, scene.now)
+            .await,
+        Ok(())
+    );
+    let free = scene
+        .enqueue([job("bounded", "b"), job("paused", "c")])
+        .await;
     assert_eq!(free, [Enqueued::Inserted, Enqueued::Inserted]);
 }
 
@@ -69,9 +104,22 @@ pub async fn callers_at_once_keep_the_bound_of_queues(store: Arc<dyn Store>) {
 
 async fn prune(scene: &Scene) -> Pruned {
     let no_time = Span::secs(0);
-    let shelf = Shelf { done_for: no_time, done_max: 0, cancelled_for: no_time, dead_for: no_time };
-    let retention = Retention { usual: Some(shelf), queues: Vec::new(), max: PRUNE_MAX };
-    scene.store.prune(retention, scene.now).await.expect("the store prunes")
+    let shelf = Shelf {
+        done_for: no_time,
+        done_max: 0,
+        cancelled_for: no_time,
+        dead_for: no_time,
+    };
+    let retention = Retention {
+        usual: Some(shelf),
+        queues: Vec::new(),
+        max: PRUNE_MAX,
+    };
+    scene
+        .store
+        .prune(retention, scene.now)
+        .await
+        .expect("the store prunes")
 }
 
 /// Lets so much time pass, and prunes now and then, that a queue that is empty is forgotten.
@@ -90,17 +138,36 @@ pub async fn an_empty_queue_is_forgotten(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("gone", "a"), DONE).await;
     scene.insert([job("live", "b").at(at(86_400 * 30))]).await;
-    assert_eq!(scene.store.set_bounds(queue("bounded"), Bounds::default(), scene.now).await, Ok(()));
-    assert_eq!(scene.store.set_gate(queue("paused"), Gate::Paused, scene.now).await, Ok(()));
+    assert_eq!(
+        scene
+            .store
+            .set_bounds(queue("bounded"), Bounds::default(), scene.now)
+            .await,
+        Ok(())
+    );
+    assert_eq!(
+        scene
+            .store
+            .set_gate(queue("paused"), Gate::Paused, scene.now)
+            .await,
+        Ok(())
+    );
     prune(&scene).await;
     prune(&scene).await;
     scene.pass(QUEUE_KEPT_FOR.scaled(0.5));
     prune(&scene).await;
-    assert_eq!(names_of_queues(&scene).await, ["bounded", "gone", "live", "paused"]);
+    assert_eq!(
+        names_of_queues(&scene).await,
+        ["bounded", "gone", "live", "paused"]
+    );
     pass_until_forgotten(&mut scene).await;
     assert_eq!(names_of_queues(&scene).await, ["bounded", "live", "paused"]);
     scene.insert([job("gone", "c")]).await;
-    assert_eq!(scene.queue("gone").await.totals.enqueued, 1, "its totals went with it");
+    assert_eq!(
+        scene.queue("gone").await.totals.enqueued,
+        1,
+        "its totals went with it"
+    );
     assert_eq!(names(&scene.claim("gone", 9).await), ["c"]);
 }
 
@@ -109,7 +176,9 @@ pub async fn a_queue_that_is_being_forgotten_loses_no_job(store: Arc<dyn Store>)
     let mut scene = Scene::new(store);
     for round in 0..8 {
         let name = format!("{round}");
-        scene.insert_and_end(job("q", &format!("before {name}")), DONE).await;
+        scene
+            .insert_and_end(job("q", &format!("before {name}")), DONE)
+            .await;
         prune(&scene).await;
         prune(&scene).await;
         scene.pass(QUEUE_KEPT_FOR);
@@ -135,14 +204,23 @@ pub async fn a_pruning_goes_on_where_it_stopped(store: Arc<dyn Store>) {
     let (mut calls, mut removed) = (0, 0);
     loop {
         let pruned = prune(&scene).await;
-        assert!(pruned.cancelled <= PRUNE_QUEUES_MAX, "{pruned:?}: one job in each queue it looked at");
+        assert!(
+            pruned.cancelled <= PRUNE_QUEUES_MAX,
+            "{pruned:?}: one job in each queue it looked at"
+        );
         calls += 1;
         removed += pruned.cancelled;
         if !pruned.more {
             break;
         }
     }
-    assert_eq!((calls, removed), (QUEUES_IN_CONTRACT.div_ceil(PRUNE_QUEUES_MAX), QUEUES_IN_CONTRACT));
+    assert_eq!(
+        (calls, removed),
+        (
+            QUEUES_IN_CONTRACT.div_ceil(PRUNE_QUEUES_MAX),
+            QUEUES_IN_CONTRACT
+        )
+    );
     assert_eq!(scene.list(&Filter::default()).await, []);
 }
 
@@ -152,7 +230,9 @@ const LARGE: usize = PAYLOAD_BYTES_MAX;
 async fn insert_large(scene: &Scene) -> Vec<String> {
     let jobs: Vec<_> = (0..8).map(|n| (["a", "b"][n / 4], n.to_string())).collect();
     for (queue, name) in &jobs {
-        scene.insert([job(queue, name).payload(vec![b'1'; LARGE])]).await;
+        scene
+            .insert([job(queue, name).payload(vec![b'1'; LARGE])])
+            .await;
     }
     jobs.into_iter().map(|(_, name)| name).collect()
 }
@@ -161,11 +241,22 @@ async fn insert_large(scene: &Scene) -> Vec<String> {
 pub async fn a_page_ends_at_its_bytes(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let all = insert_large(&scene).await;
-    for (filter, is_reversed) in [(Filter::default(), true), (filter(None, Some(State::Ready)), false)] {
-        let mut query = PageQuery { filter, limit: 1_000, ..PageQuery::default() };
+    for (filter, is_reversed) in [
+        (Filter::default(), true),
+        (filter(None, Some(State::Ready)), false),
+    ] {
+        let mut query = PageQuery {
+            filter,
+            limit: 1_000,
+            ..PageQuery::default()
+        };
         let mut shown = Vec::new();
         for _ in 0..=all.len() {
-            let page = scene.store.jobs(query.clone(), scene.now).await.expect("a page");
+            let page = scene
+                .store
+                .jobs(query.clone(), scene.now)
+                .await
+                .expect("a page");
             let bytes: usize = page.jobs.iter().map(|job| job.payload.len()).sum();
             assert!(bytes <= PAGE_BYTES_MAX + LARGE, "{bytes} bytes");
             shown.extend(page.jobs.iter().map(|job| job.id));
@@ -180,8 +271,14 @@ pub async fn a_page_ends_at_its_bytes(store: Arc<dyn Store>) {
         }
         assert_eq!(shown, expected);
     }
-    let few = PageQuery { limit: 2, ..PageQuery::default() };
-    assert_eq!(listed(&scene.store.jobs(few, scene.now).await.expect("a page").jobs).len(), 2);
+    let few = PageQuery {
+        limit: 2,
+        ..PageQuery::default()
+    };
+    assert_eq!(
+        listed(&scene.store.jobs(few, scene.now).await.expect("a page").jobs).len(),
+        2
+    );
 }
 
 /// A claim of large jobs hands out at least one, and no more once it has enough bytes; the others are handed out later.
@@ -198,10 +295,18 @@ pub async fn a_claim_ends_at_its_bytes(store: Arc<dyn Store>) {
             "{bytes} bytes: the last job of each queue may be over"
         );
         let again = scene.claim_as(&claim).await;
-        assert_eq!(names_of_runs(&again), names_of_runs(&runs), "a repeated claim answers the same");
+        assert_eq!(
+            names_of_runs(&again),
+            names_of_runs(&runs),
+            "a repeated claim answers the same"
+        );
         let before = claimed.len();
         claimed.extend(runs.iter().map(|run| run.lease.job));
-        assert_eq!(claimed.len(), before + runs.len(), "no job is handed out twice");
+        assert_eq!(
+            claimed.len(),
+            before + runs.len(),
+            "no job is handed out twice"
+        );
         if claimed.len() == all.len() {
             break;
         }

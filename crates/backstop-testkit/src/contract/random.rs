@@ -28,14 +28,32 @@ async fn check(fresh: &Factory, replies: Replies) {
     let mut coverage = Coverage::default();
     for seed in seeds.iter() {
         let subject = fresh().await;
-        let stores: [(&str, Arc<dyn Store>); 2] =
-            [("the memory store", Arc::new(MemoryStore::new())), ("the store", Arc::clone(&subject.store))];
-        let compared = in_time(compare(&stores, Sequence { seed, steps: STEPS, replies })).await;
-        let divergence = compared.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let stores: [(&str, Arc<dyn Store>); 2] = [
+            ("the memory store", Arc::new(MemoryStore::new())),
+            ("the store", Arc::clone(&subject.store)),
+        ];
+        let compared = in_time(compare(
+            &stores,
+            Sequence {
+                seed,
+                steps: STEPS,
+                replies,
+            },
+        ))
+        .await;
+        let divergence = compared
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         assert!(compared.is_ok(), "{divergence}");
         coverage.add(&compared.unwrap_or_default());
     }
     if seeds.count >= COVERING_SEQUENCES {
-        assert!(coverage.missing().is_empty(), "{:?} never came: {seeds:?}", coverage.missing());
+        assert!(
+            coverage.missing().is_empty(),
+            "{:?} never came: {seeds:?}",
+            coverage.missing()
+        );
     }
 }

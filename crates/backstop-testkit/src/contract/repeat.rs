@@ -19,51 +19,106 @@ async fn check(store: Arc<dyn Store>, operations: Vec<(Time, Operation)>, expect
     check_one_of(store, operations, &[expected]).await;
 }
 
-async fn check_one_of(store: Arc<dyn Store>, operations: Vec<(Time, Operation)>, expected: &[Reply]) {
+async fn check_one_of(
+    store: Arc<dyn Store>,
+    operations: Vec<(Time, Operation)>,
+    expected: &[Reply],
+) {
     let (once, flaky) = (MemoryStore::new(), Flaky::new(store, 0));
-    let ((now, operation), before) = operations.split_last().expect("there is an operation to repeat");
+    let ((now, operation), before) = operations
+        .split_last()
+        .expect("there is an operation to repeat");
     for (now, operation) in before {
-        let reply = operation.run(&once, *now).await.expect("memory does not fail");
-        assert_eq!(operation.run(&flaky, *now).await, Ok(reply), "{operation:?}");
+        let reply = operation
+            .run(&once, *now)
+            .await
+            .expect("memory does not fail");
+        assert_eq!(
+            operation.run(&flaky, *now).await,
+            Ok(reply),
+            "{operation:?}"
+        );
     }
-    operation.run(&once, *now).await.expect("memory does not fail");
+    operation
+        .run(&once, *now)
+        .await
+        .expect("memory does not fail");
     flaky.next_call(Fault::LostReply);
     let lost = operation.run(&flaky, *now).await;
-    assert!(matches!(lost, Err(StoreError::Unavailable { .. })), "{lost:?}");
+    assert!(
+        matches!(lost, Err(StoreError::Unavailable { .. })),
+        "{lost:?}"
+    );
     assert_eq!(flaky.injected(Fault::LostReply), 1);
-    let again = operation.run(&flaky, *now).await.expect("the store answers");
-    assert!(expected.contains(&again), "{operation:?}: {again:?} instead of {expected:?}");
-    let wanted = Visible::read(&once, 100, *now).await.expect("memory does not fail");
-    let shown = Visible::read(&flaky, 100, *now).await.expect("the store shows itself");
+    let again = operation
+        .run(&flaky, *now)
+        .await
+        .expect("the store answers");
+    assert!(
+        expected.contains(&again),
+        "{operation:?}: {again:?} instead of {expected:?}"
+    );
+    let wanted = Visible::read(&once, 100, *now)
+        .await
+        .expect("memory does not fail");
+    let shown = Visible::read(&flaky, 100, *now)
+        .await
+        .expect("the store shows itself");
     assert_eq!(wanted.difference(&shown), None);
 }
 
 fn enqueue(names: &[&str]) -> (Time, Operation) {
-    (START, Operation::Enqueue(names.iter().map(|name| job("q", name).into()).collect()))
+    (
+        START,
+        Operation::Enqueue(names.iter().map(|name| job("q", name).into()).collect()),
+    )
 }
 
 fn claim(max: usize) -> (Time, Operation) {
-    let wants = vec![Want { queue: queue("q"), max }];
+    let wants = vec![Want {
+        queue: queue("q"),
+        max,
+    }];
     let worker = WorkerName::new(WORKER);
     (
         START,
-        Operation::Claim(Claim { number: LeaseNumber::draw(1), worker, until: START.after(LEASE), wants }),
+        Operation::Claim(Claim {
+            number: LeaseNumber::draw(1),
+            worker,
+            until: START.after(LEASE),
+            wants,
+        }),
     )
 }
 
 fn lease(name: &str) -> Lease {
-    Lease { queue: queue("q"), job: id(name), number: LeaseNumber::draw(1) }
+    Lease {
+        queue: queue("q"),
+        job: id(name),
+        number: LeaseNumber::draw(1),
+    }
 }
 
 fn settle(outcomes: &[(&str, Outcome)]) -> (Time, Operation) {
-    let settlements =
-        outcomes.iter().map(|(name, outcome)| Settlement { lease: lease(name), outcome: outcome.clone() });
+    let settlements = outcomes.iter().map(|(name, outcome)| Settlement {
+        lease: lease(name),
+        outcome: outcome.clone(),
+    });
     (at(1), Operation::Settle(settlements.collect()))
 }
 
 fn amend(names: &[&str], action: Action) -> (Time, Operation) {
     let selection = Selection::Ids(names.iter().map(|name| id(name)).collect());
-    (at(2), Operation::Amend(Amendment { selection, action, only: None, cursor: None, max: 100 }))
+    (
+        at(2),
+        Operation::Amend(Amendment {
+            selection,
+            action,
+            only: None,
+            cursor: None,
+            max: 100,
+        }),
+    )
 }
 
 /// The jobs are in once, unique keys and all.
@@ -74,8 +129,18 @@ pub async fn a_lost_enqueue_can_be_repeated(store: Arc<dyn Store>) {
         job("q", "c").unique("k").into(),
         job("q", "d").at(at(60)).into(),
     ];
-    let expected = vec![Enqueued::Same, Enqueued::Same, Enqueued::Duplicate(id("b")), Enqueued::Same];
-    check(store, vec![(START, Operation::Enqueue(jobs))], Reply::Enqueued(expected)).await;
+    let expected = vec![
+        Enqueued::Same,
+        Enqueued::Same,
+        Enqueued::Duplicate(id("b")),
+        Enqueued::Same,
+    ];
+    check(
+        store,
+        vec![(START, Operation::Enqueue(jobs))],
+        Reply::Enqueued(expected),
+    )
+    .await;
 }
 
 /// The worker gets what is its own already, and nothing more.
@@ -84,7 +149,12 @@ pub async fn a_lost_claim_can_be_repeated(store: Arc<dyn Store>) {
     let operations = vec![enqueue(&["a", "b", "c"]), claim(2)];
     let mut expected = None;
     for (now, operation) in &operations {
-        expected = Some(operation.run(&memory, *now).await.expect("memory does not fail"));
+        expected = Some(
+            operation
+                .run(&memory, *now)
+                .await
+                .expect("memory does not fail"),
+        );
     }
     check(store, operations, expected.expect("there are operations")).await;
 }
@@ -98,13 +168,21 @@ pub async fn a_lost_settle_can_be_repeated(store: Arc<dyn Store>) {
         ("d", dead()),
         ("e", Outcome::Released { at: at(1) }),
     ];
-    let operations = vec![enqueue(&["a", "b", "c", "d", "e"]), claim(5), settle(&outcomes)];
+    let operations = vec![
+        enqueue(&["a", "b", "c", "d", "e"]),
+        claim(5),
+        settle(&outcomes),
+    ];
     check(store, operations, Reply::Settled(vec![Settled::Applied; 5])).await;
 }
 
 /// Of a job that is gone a store may remember how it went, or not; it is counted once either way.
 pub async fn a_lost_settle_of_a_job_that_is_gone_counts_once(store: Arc<dyn Store>) {
-    let operations = vec![enqueue(&["a"]), claim(1), settle(&[("a", Outcome::Done(Keep::Gone))])];
+    let operations = vec![
+        enqueue(&["a"]),
+        claim(1),
+        settle(&[("a", Outcome::Done(Keep::Gone))]),
+    ];
     let answers = [Settled::Applied, Settled::Stale].map(|answer| Reply::Settled(vec![answer]));
     check_one_of(store, operations, &answers).await;
 }
@@ -112,7 +190,11 @@ pub async fn a_lost_settle_of_a_job_that_is_gone_counts_once(store: Arc<dyn Stor
 /// A run begins once.
 pub async fn a_lost_begin_can_be_repeated(store: Arc<dyn Store>) {
     let leases = vec![lease("a"), lease("nobody")];
-    let operations = vec![enqueue(&["a", "b"]), claim(2), (at(1), Operation::Begin(leases))];
+    let operations = vec![
+        enqueue(&["a", "b"]),
+        claim(2),
+        (at(1), Operation::Begin(leases)),
+    ];
     check(store, operations, Reply::NotBegun(vec![lease("nobody")])).await;
 }
 
@@ -120,15 +202,27 @@ pub async fn a_lost_begin_can_be_repeated(store: Arc<dyn Store>) {
 pub async fn a_lost_beat_can_be_repeated(store: Arc<dyn Store>) {
     let leases = vec![lease("a"), lease("nobody")];
     let worker = WorkerName::new(WORKER);
-    let beat = Beat { worker, queues: vec![queue("q")], leases, until: at(90) };
-    let operations = vec![enqueue(&["a", "b"]), claim(2), (at(1), Operation::Beat(beat))];
+    let beat = Beat {
+        worker,
+        queues: vec![queue("q")],
+        leases,
+        until: at(90),
+    };
+    let operations = vec![
+        enqueue(&["a", "b"]),
+        claim(2),
+        (at(1), Operation::Beat(beat)),
+    ];
     check(store, operations, Reply::Lost(vec![lease("nobody")])).await;
 }
 
 /// What was moved is moved; there is nothing left to do but to say what comes next.
 pub async fn a_lost_promote_can_be_repeated(store: Arc<dyn Store>) {
     let jobs = [5, 3, 60].map(|secs| job("q", &secs.to_string()).at(at(secs)).into());
-    let operations = vec![(START, Operation::Enqueue(jobs.to_vec())), (at(10), Operation::Promote(100))];
+    let operations = vec![
+        (START, Operation::Enqueue(jobs.to_vec())),
+        (at(10), Operation::Promote(100)),
+    ];
     check(store, operations, Reply::Promoted(0, Some(at(60)))).await;
 }
 
@@ -136,37 +230,78 @@ pub async fn a_lost_promote_can_be_repeated(store: Arc<dyn Store>) {
 pub async fn a_lost_seize_can_be_repeated(store: Arc<dyn Store>) {
     let memory = MemoryStore::new();
     let (number, worker) = (LeaseNumber::draw(2), WorkerName::new("rescuer"));
-    let seize = Seize { number, worker, until: at(90), max: 100, spared: Vec::new() };
-    let operations = vec![enqueue(&["a", "b"]), claim(2), (at(60), Operation::Seize(seize))];
+    let seize = Seize {
+        number,
+        worker,
+        until: at(90),
+        max: 100,
+        spared: Vec::new(),
+    };
+    let operations = vec![
+        enqueue(&["a", "b"]),
+        claim(2),
+        (at(60), Operation::Seize(seize)),
+    ];
     let mut expected = None;
     for (now, operation) in &operations {
-        expected = Some(operation.run(&memory, *now).await.expect("memory does not fail"));
+        expected = Some(
+            operation
+                .run(&memory, *now)
+                .await
+                .expect("memory does not fail"),
+        );
     }
     check(store, operations, expected.expect("there are operations")).await;
 }
 
 /// A dead job is requeued once.
 pub async fn a_lost_retry_can_be_repeated(store: Arc<dyn Store>) {
-    let operations = vec![enqueue(&["a"]), claim(1), settle(&[("a", dead())]), amend(&["a"], Action::Retry)];
-    check(store, operations, Reply::Amended(0, vec![(id("a"), Refusal::Ready)])).await;
+    let operations = vec![
+        enqueue(&["a"]),
+        claim(1),
+        settle(&[("a", dead())]),
+        amend(&["a"], Action::Retry),
+    ];
+    check(
+        store,
+        operations,
+        Reply::Amended(0, vec![(id("a"), Refusal::Ready)]),
+    )
+    .await;
 }
 
 /// A job is called off once.
 pub async fn a_lost_cancel_can_be_repeated(store: Arc<dyn Store>) {
     let operations = vec![enqueue(&["a"]), claim(1), amend(&["a"], Action::Cancel)];
-    check(store, operations, Reply::Amended(0, vec![(id("a"), Refusal::Ended)])).await;
+    check(
+        store,
+        operations,
+        Reply::Amended(0, vec![(id("a"), Refusal::Ended)]),
+    )
+    .await;
 }
 
 /// What is deleted is gone.
 pub async fn a_lost_delete_can_be_repeated(store: Arc<dyn Store>) {
     let operations = vec![enqueue(&["a", "b"]), amend(&["a"], Action::Delete)];
-    check(store, operations, Reply::Amended(0, vec![(id("a"), Refusal::NotFound)])).await;
+    check(
+        store,
+        operations,
+        Reply::Amended(0, vec![(id("a"), Refusal::NotFound)]),
+    )
+    .await;
 }
 
 /// A step of many is repeated with the cursor it had, and the steps go on from there.
 pub async fn a_lost_step_of_an_amendment_can_be_repeated(store: Arc<dyn Store>) {
     let (selection, action) = (Selection::All, Action::Cancel);
-    let step = Operation::Amend(Amendment { selection, action, only: None, cursor: None, max: 2 });
+    let step = Operation::Amend(Amendment {
+        selection,
+        action,
+        only: None,
+        cursor: None,
+        max: 2,
+    });
     let operations = vec![enqueue(&["a", "b", "c", "d", "e"]), (at(2), step)];
     // Whatever the lost step did of the two it may do.
     let expected = [3, 4, 5].map(|applied| Reply::Amended(applied, Vec::new()));
@@ -175,14 +310,25 @@ pub async fn a_lost_step_of_an_amendment_can_be_repeated(store: Arc<dyn Store>) 
 
 /// Paused is paused.
 pub async fn a_lost_pause_can_be_repeated(store: Arc<dyn Store>) {
-    let operations = vec![enqueue(&["a"]), (at(1), Operation::SetGate(queue("q"), Gate::Paused))];
+    let operations = vec![
+        enqueue(&["a"]),
+        (at(1), Operation::SetGate(queue("q"), Gate::Paused)),
+    ];
     check(store, operations, Reply::GateSet).await;
 }
 
 /// What was pruned is gone, and nothing else goes with it.
 pub async fn a_lost_prune_can_be_repeated(store: Arc<dyn Store>) {
-    let usual = Some(Shelf { done_for: Span::secs(1), done_max: 1, ..Shelf::default() });
-    let prune = Operation::Prune(Retention { usual, queues: Vec::new(), max: 100 });
+    let usual = Some(Shelf {
+        done_for: Span::secs(1),
+        done_max: 1,
+        ..Shelf::default()
+    });
+    let prune = Operation::Prune(Retention {
+        usual,
+        queues: Vec::new(),
+        max: 100,
+    });
     let ended = settle(&[("a", DONE), ("b", DONE), ("c", dead())]);
     let operations = vec![enqueue(&["a", "b", "c"]), claim(3), ended, (at(60), prune)];
     check(store, operations, Reply::Pruned([0, 0, 0])).await;
@@ -191,8 +337,13 @@ pub async fn a_lost_prune_can_be_repeated(store: Arc<dyn Store>) {
 /// A migration is killed at any step and run again; what is in the store stays.
 pub async fn migrate_can_be_repeated(store: Arc<dyn Store>) {
     let (_, operation) = enqueue(&["a"]);
-    operation.run(&*store, START).await.expect("the store takes a job in");
-    let before = Visible::read(&*store, 100, START).await.expect("the store shows itself");
+    operation
+        .run(&*store, START)
+        .await
+        .expect("the store takes a job in");
+    let before = Visible::read(&*store, 100, START)
+        .await
+        .expect("the store shows itself");
     let first = store.migrate().await.expect("the store is as it should be");
     assert_eq!(first.from, first.to, "a fresh store has its shape already");
     assert_eq!(store.migrate().await, Ok(first));

@@ -16,15 +16,33 @@ pub async fn stale_settle_changes_nothing(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
     let first = scene.claim_one("q").await.lease;
-    assert_eq!(scene.settle(&first, Outcome::Released { at: scene.now }).await, Settled::Applied);
+    assert_eq!(
+        scene
+            .settle(&first, Outcome::Released { at: scene.now })
+            .await,
+        Settled::Applied
+    );
     let second = scene.claim_one("q").await.lease;
     let (before, counted) = (scene.job("a").await, scene.queue("q").await);
-    let elsewhere = Lease { queue: queue("other"), ..second.clone() };
-    let invented = Lease { number: LeaseNumber::draw(u64::MAX), ..second.clone() };
-    let nobody = Lease { job: id("nobody"), ..second.clone() };
+    let elsewhere = Lease {
+        queue: queue("other"),
+        ..second.clone()
+    };
+    let invented = Lease {
+        number: LeaseNumber::draw(u64::MAX),
+        ..second.clone()
+    };
+    let nobody = Lease {
+        job: id("nobody"),
+        ..second.clone()
+    };
     for lease in [&first, &elsewhere, &invented, &nobody] {
         for outcome in [DONE, GONE, retry_at(at(9)), dead(), cancelled()] {
-            assert_eq!(scene.settle(lease, outcome.clone()).await, Settled::Stale, "{lease:?} {outcome:?}");
+            assert_eq!(
+                scene.settle(lease, outcome.clone()).await,
+                Settled::Stale,
+                "{lease:?} {outcome:?}"
+            );
         }
     }
     assert_eq!(scene.job("a").await, before);
@@ -35,11 +53,24 @@ pub async fn stale_settle_changes_nothing(store: Arc<dyn Store>) {
 /// One path for all outcomes, in one call, answered in order.
 pub async fn settle_mixes_outcomes_in_one_batch(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let all = ["done", "gone", "retrying", "retried", "dead", "cancelled", "scheduled", "released", "lost"];
+    let all = [
+        "done",
+        "gone",
+        "retrying",
+        "retried",
+        "dead",
+        "cancelled",
+        "scheduled",
+        "released",
+        "lost",
+    ];
     scene.insert(all.map(|name| job("q", name))).await;
     let runs = scene.claim("q", 20).await;
     scene.now = at(5);
-    let stale = Lease { number: LeaseNumber::draw(u64::MAX), ..runs[0].lease.clone() };
+    let stale = Lease {
+        number: LeaseNumber::draw(u64::MAX),
+        ..runs[0].lease.clone()
+    };
     let outcomes = [
         DONE,
         GONE,
@@ -49,9 +80,13 @@ pub async fn settle_mixes_outcomes_in_one_batch(store: Arc<dyn Store>) {
         cancelled(),
         Outcome::Released { at: at(60) },
         Outcome::Released { at: scene.now },
-        Outcome::Lost { at: scene.now, history: history("vanished") },
+        Outcome::Lost {
+            at: scene.now,
+            history: history("vanished"),
+        },
     ];
-    let batch = std::iter::once((&stale, DONE)).chain(runs.iter().map(|run| &run.lease).zip(outcomes));
+    let batch =
+        std::iter::once((&stale, DONE)).chain(runs.iter().map(|run| &run.lease).zip(outcomes));
     let answers = scene.settle_all(batch).await;
     assert_eq!(answers[0], Settled::Stale);
     assert_eq!(answers[1..], vec![Settled::Applied; all.len()]);
@@ -73,9 +108,16 @@ pub async fn settle_mixes_outcomes_in_one_batch(store: Arc<dyn Store>) {
 /// A run that was called off does not count, and the job has waited its turn already.
 pub async fn refund_restores_the_attempt_and_the_place(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     let run = scene.claim_one("q").await;
-    assert_eq!(scene.settle(&run.lease, Outcome::Released { at: scene.now }).await, Settled::Applied);
+    assert_eq!(
+        scene
+            .settle(&run.lease, Outcome::Released { at: scene.now })
+            .await,
+        Settled::Applied
+    );
     assert_eq!(scene.job("a").await.attempt, 0);
     let runs = scene.claim("q", 9).await;
     assert_eq!(names(&runs), ["a", "b", "c"]);
@@ -87,9 +129,14 @@ pub async fn refund_restores_the_attempt_and_the_place(store: Arc<dyn Store>) {
 pub async fn a_retried_job_goes_to_the_tail_of_its_level(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
-    scene.insert([job("q", "low").priority(backstop_core::Priority::Low)]).await;
+    scene
+        .insert([job("q", "low").priority(backstop_core::Priority::Low)])
+        .await;
     let run = scene.claim_one("q").await;
-    assert_eq!(scene.settle(&run.lease, retry_at(scene.now)).await, Settled::Applied);
+    assert_eq!(
+        scene.settle(&run.lease, retry_at(scene.now)).await,
+        Settled::Applied
+    );
     let runs = scene.claim("q", 9).await;
     assert_eq!(names(&runs), ["b", "a", "low"]);
     assert_eq!((runs[1].attempts_before, runs[1].attempt()), (1, 2));
@@ -101,7 +148,10 @@ pub async fn a_lost_job_keeps_its_place_and_counts_the_loss(store: Arc<dyn Store
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
     let run = scene.claim_one("q").await;
-    let lost = Outcome::Lost { at: scene.now, history: history("vanished") };
+    let lost = Outcome::Lost {
+        at: scene.now,
+        history: history("vanished"),
+    };
     assert_eq!(scene.settle(&run.lease, lost).await, Settled::Applied);
     let runs = scene.claim("q", 9).await;
     assert_eq!(names(&runs), ["a", "b"]);
@@ -112,13 +162,23 @@ pub async fn a_lost_job_keeps_its_place_and_counts_the_loss(store: Arc<dyn Store
 /// A job waits until exactly the time its outcome names.
 pub async fn a_settled_job_waits_until_its_time(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert([job("q", "released"), job("q", "retried")]).await;
+    scene
+        .insert([job("q", "released"), job("q", "retried")])
+        .await;
     let runs = scene.claim("q", 2).await;
     let outcomes = [Outcome::Released { at: at(7) }, retry_at(at(8))];
-    scene.settle_all(runs.iter().map(|run| &run.lease).zip(outcomes)).await;
+    scene
+        .settle_all(runs.iter().map(|run| &run.lease).zip(outcomes))
+        .await;
     let (released, retried) = (scene.job("released").await, scene.job("retried").await);
-    assert_eq!((released.state, released.run_at, released.attempt), (State::Scheduled, at(7), 0));
-    assert_eq!((retried.state, retried.run_at, retried.attempt), (State::Retrying, at(8), 1));
+    assert_eq!(
+        (released.state, released.run_at, released.attempt),
+        (State::Scheduled, at(7), 0)
+    );
+    assert_eq!(
+        (retried.state, retried.run_at, retried.attempt),
+        (State::Retrying, at(8), 1)
+    );
     assert_eq!((released.held_by, retried.held_by), (None, None));
 }
 
@@ -131,23 +191,47 @@ pub async fn a_repeated_settlement_is_applied_once(store: Arc<dyn Store>) {
         ("dead", dead()),
         ("cancelled", cancelled()),
         ("released", Outcome::Released { at: at(90) }),
-        ("reran", Outcome::Reran { at: at(90), history: history("made up for") }),
-        ("lost", Outcome::Lost { at: at(90), history: history("vanished") }),
+        (
+            "reran",
+            Outcome::Reran {
+                at: at(90),
+                history: history("made up for"),
+            },
+        ),
+        (
+            "lost",
+            Outcome::Lost {
+                at: at(90),
+                history: history("vanished"),
+            },
+        ),
     ] {
         scene.insert([job("q", name)]).await;
         let lease = scene.claim_one("q").await.lease;
-        assert_eq!(scene.settle(&lease, outcome.clone()).await, Settled::Applied, "{name}");
+        assert_eq!(
+            scene.settle(&lease, outcome.clone()).await,
+            Settled::Applied,
+            "{name}"
+        );
         let (before, counted) = (scene.job(name).await, scene.queue("q").await);
-        assert_eq!(scene.settle(&lease, outcome).await, Settled::Applied, "{name} again");
+        assert_eq!(
+            scene.settle(&lease, outcome).await,
+            Settled::Applied,
+            "{name} again"
+        );
         assert_eq!(scene.job(name).await, before, "{name}");
         assert_eq!(scene.queue("q").await, counted, "{name}");
     }
 }
 
 /// Of a job that is gone at once nothing is left to recognise a repetition by: it is stale, and changes nothing.
-pub async fn a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing(store: Arc<dyn Store>) {
+pub async fn a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing(
+    store: Arc<dyn Store>,
+) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     let runs = scene.claim("q", 3).await;
     let (a, b, c) = (&runs[0].lease, &runs[1].lease, &runs[2].lease);
     // Alone, and among others of its claim, which go on.
@@ -155,7 +239,10 @@ pub async fn a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing(
     assert_eq!(scene.settle(a, GONE).await, Settled::Stale);
     let answers = scene.settle_all([(a, GONE), (b, GONE)]).await;
     assert_eq!(answers, [Settled::Stale, Settled::Applied]);
-    assert_eq!(scene.settle_all([(b, GONE), (c, DONE)]).await, [Settled::Stale, Settled::Applied]);
+    assert_eq!(
+        scene.settle_all([(b, GONE), (c, DONE)]).await,
+        [Settled::Stale, Settled::Applied]
+    );
     let status = scene.queue("q").await;
     assert_eq!((status.totals.done, status.counts.of(State::Done)), (3, 1));
 }
@@ -165,10 +252,23 @@ pub async fn another_outcome_under_a_settled_lease_is_stale(store: Arc<dyn Store
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
     let lease = scene.claim_one("q").await.lease;
-    assert_eq!(scene.settle(&lease, retry_at(at(90))).await, Settled::Applied);
+    assert_eq!(
+        scene.settle(&lease, retry_at(at(90))).await,
+        Settled::Applied
+    );
     let before = scene.job("a").await;
-    for outcome in [DONE, GONE, dead(), cancelled(), Outcome::Released { at: at(90) }] {
-        assert_eq!(scene.settle(&lease, outcome.clone()).await, Settled::Stale, "{outcome:?}");
+    for outcome in [
+        DONE,
+        GONE,
+        dead(),
+        cancelled(),
+        Outcome::Released { at: at(90) },
+    ] {
+        assert_eq!(
+            scene.settle(&lease, outcome.clone()).await,
+            Settled::Stale,
+            "{outcome:?}"
+        );
     }
     assert_eq!(scene.job("a").await, before);
 }
@@ -178,10 +278,16 @@ pub async fn a_repeated_settlement_is_known_after_the_next_claim(store: Arc<dyn 
     let mut scene = Scene::new(store);
     scene.insert([job("q", "a")]).await;
     let first = scene.claim_one("q").await.lease;
-    assert_eq!(scene.settle(&first, retry_at(scene.now)).await, Settled::Applied);
+    assert_eq!(
+        scene.settle(&first, retry_at(scene.now)).await,
+        Settled::Applied
+    );
     let second = scene.claim_one("q").await.lease;
     let before = scene.job("a").await;
-    assert_eq!(scene.settle(&first, retry_at(scene.now)).await, Settled::Applied);
+    assert_eq!(
+        scene.settle(&first, retry_at(scene.now)).await,
+        Settled::Applied
+    );
     assert_eq!(scene.settle(&first, DONE).await, Settled::Stale);
     assert_eq!(scene.job("a").await, before);
     assert_eq!(scene.settle(&second, DONE).await, Settled::Applied);
@@ -193,8 +299,18 @@ pub async fn one_lease_twice_in_a_batch_is_settled_once(store: Arc<dyn Store>) {
     scene.insert([job("q", "a"), job("q", "b")]).await;
     let runs = scene.claim("q", 2).await;
     let (a, b) = (&runs[0].lease, &runs[1].lease);
-    let answers = scene.settle_all([(a, DONE), (a, DONE), (b, retry_at(scene.now)), (b, DONE)]).await;
-    assert_eq!(answers, [Settled::Applied, Settled::Applied, Settled::Applied, Settled::Stale]);
+    let answers = scene
+        .settle_all([(a, DONE), (a, DONE), (b, retry_at(scene.now)), (b, DONE)])
+        .await;
+    assert_eq!(
+        answers,
+        [
+            Settled::Applied,
+            Settled::Applied,
+            Settled::Applied,
+            Settled::Stale
+        ]
+    );
     assert_eq!(scene.state("b").await, Some(State::Ready));
     assert_eq!(scene.job("b").await.attempt, 1);
     assert_eq!(scene.queue("q").await.totals.done, 1);
@@ -214,28 +330,60 @@ pub async fn done_and_gone_leaves_nothing_but_the_total(store: Arc<dyn Store>) {
 /// An ended job shows when and why, and what went wrong on the way.
 pub async fn an_ended_job_shows_its_end(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["done", "dead", "cancelled"].map(|name| job("q", name))).await;
+    scene
+        .insert(["done", "dead", "cancelled"].map(|name| job("q", name)))
+        .await;
     let runs = scene.claim("q", 3).await;
     scene.now = at(4);
-    scene.settle_all(runs.iter().map(|run| &run.lease).zip([DONE, dead(), cancelled()])).await;
+    scene
+        .settle_all(
+            runs.iter()
+                .map(|run| &run.lease)
+                .zip([DONE, dead(), cancelled()]),
+        )
+        .await;
     for (name, state, reason, failures) in [
         ("done", State::Done, None, History::default()),
-        ("dead", State::Dead, Some(Reason::AttemptsExhausted), history("boom")),
-        ("cancelled", State::Cancelled, Some(Reason::Unwanted), history("unwanted")),
+        (
+            "dead",
+            State::Dead,
+            Some(Reason::AttemptsExhausted),
+            history("boom"),
+        ),
+        (
+            "cancelled",
+            State::Cancelled,
+            Some(Reason::Unwanted),
+            history("unwanted"),
+        ),
     ] {
         let ended = scene.job(name).await;
-        assert_eq!((ended.state, ended.reason, &ended.history), (state, reason, &failures), "{name}");
-        assert_eq!((ended.finished_at, ended.held_by, ended.attempt), (Some(at(4)), None, 1), "{name}");
+        assert_eq!(
+            (ended.state, ended.reason, &ended.history),
+            (state, reason, &failures),
+            "{name}"
+        );
+        assert_eq!(
+            (ended.finished_at, ended.held_by, ended.attempt),
+            (Some(at(4)), None, 1),
+            "{name}"
+        );
     }
 }
 
 /// A job that died because its workers vanish did not use up an attempt by that.
 pub async fn a_death_by_crashes_counts_a_loss_and_no_attempt(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let crashed = Outcome::Dead { reason: Reason::CrashedWorker, history: history("vanished") };
+    let crashed = Outcome::Dead {
+        reason: Reason::CrashedWorker,
+        history: history("vanished"),
+    };
     scene.insert_and_end(job("q", "a"), crashed).await;
     let dead = scene.job("a").await;
-    assert_eq!((dead.state, dead.attempt, dead.lost_leases), (State::Dead, 0, 1));
+    assert_eq!(
+        (dead.state, dead.attempt, dead.lost_leases),
+        (State::Dead, 0, 1)
+    );
     assert_eq!(dead.reason, Some(Reason::CrashedWorker));
 }
 
@@ -245,7 +393,10 @@ pub async fn attempts_count_the_runs(store: Arc<dyn Store>) {
     scene.insert([job("q", "a")]).await;
     for attempt in 1..=3 {
         let run = scene.claim_one("q").await;
-        assert_eq!((run.attempt(), scene.job("a").await.attempt), (attempt, attempt));
+        assert_eq!(
+            (run.attempt(), scene.job("a").await.attempt),
+            (attempt, attempt)
+        );
         scene.settle(&run.lease, retry_at(scene.now)).await;
         assert_eq!(scene.job("a").await.attempt, attempt);
     }
@@ -257,9 +408,18 @@ pub async fn too_many_settlements_are_misuse(store: Arc<dyn Store>) {
     assert_eq!(scene.settle_all([]).await, []);
     scene.insert([job("q", "a")]).await;
     let lease = scene.claim_one("q").await.lease;
-    let settlements = vec![Settlement { lease, outcome: DONE }; SETTLE_MAX + 1];
+    let settlements = vec![
+        Settlement {
+            lease,
+            outcome: DONE
+        };
+        SETTLE_MAX + 1
+    ];
     let refused = scene.store.settle(settlements, scene.now).await;
-    assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError::Misuse { .. })),
+        "{refused:?}"
+    );
     assert_eq!(scene.state("a").await, Some(State::Running));
 }
 
@@ -268,7 +428,9 @@ pub async fn jobs_given_back_while_others_claim_are_never_lost(store: Arc<dyn St
     const JOBS: usize = 200;
     const WORKERS: u32 = 6;
     let scene = Scene::new(store);
-    scene.insert((0..JOBS).map(|n| job("q", &format!("job-{n}")))).await;
+    scene
+        .insert((0..JOBS).map(|n| job("q", &format!("job-{n}"))))
+        .await;
     let mut workers = tokio::task::JoinSet::new();
     for worker in 1..=WORKERS {
         let mut scene = scene.apart(worker);
@@ -281,8 +443,11 @@ pub async fn jobs_given_back_while_others_claim_are_never_lost(store: Arc<dyn St
                 }
                 for run in runs {
                     let first = seen.insert(run.lease.job);
-                    let outcome =
-                        if first { Outcome::Released { at: scene.now } } else { Outcome::Done(Keep::Listed) };
+                    let outcome = if first {
+                        Outcome::Released { at: scene.now }
+                    } else {
+                        Outcome::Done(Keep::Listed)
+                    };
                     assert_eq!(scene.settle(&run.lease, outcome).await, Settled::Applied);
                 }
             }

@@ -9,13 +9,19 @@ use std::sync::Arc;
 /// This worker has the job, since then.
 async fn check(scene: &Scene, name: &str, worker: &str, since: Time) {
     let claimant = scene.job(name).await.held_by.expect("somebody has it");
-    assert_eq!((claimant.worker.as_str(), claimant.since), (worker, since), "{name}");
+    assert_eq!(
+        (claimant.worker.as_str(), claimant.since),
+        (worker, since),
+        "{name}"
+    );
 }
 
 /// Whoever looks at it in whichever way is told the moment of the claim; what does not run has none.
 pub async fn a_running_job_tells_since_when(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     scene.insert([job("q", "later").at(at(99))]).await;
     scene.now = at(3).after(Span::micros(1));
     scene.claim_one("q").await;
@@ -25,25 +31,59 @@ pub async fn a_running_job_tells_since_when(store: Arc<dyn Store>) {
     let (first, second) = (at(3).after(Span::micros(1)), at(5));
     check(&scene, "a", WORKER, first).await;
     check(&scene, "b", WORKER, second).await;
-    assert_eq!((scene.job("c").await.held_by, scene.job("later").await.held_by), (None, None));
-    for running in [filter(Some("q"), Some(State::Running)), filter(None, Some(State::Running))] {
-        let listed: Vec<_> =
-            scene.list(&running).await.iter().map(|job| (job.id, job.started_at())).collect();
+    assert_eq!(
+        (
+            scene.job("c").await.held_by,
+            scene.job("later").await.held_by
+        ),
+        (None, None)
+    );
+    for running in [
+        filter(Some("q"), Some(State::Running)),
+        filter(None, Some(State::Running)),
+    ] {
+        let listed: Vec<_> = scene
+            .list(&running)
+            .await
+            .iter()
+            .map(|job| (job.id, job.started_at()))
+            .collect();
         assert_eq!(listed, [(id("b"), Some(second)), (id("a"), Some(first))]);
     }
     let ids = ["c", "a"].map(id).to_vec();
-    let found = scene.store.find(queue("q"), ids, scene.now).await.expect("the store finds them");
-    let found: Vec<_> = found.iter().flatten().map(backstop_core::Job::started_at).collect();
+    let found = scene
+        .store
+        .find(queue("q"), ids, scene.now)
+        .await
+        .expect("the store finds them");
+    let found: Vec<_> = found
+        .iter()
+        .flatten()
+        .map(backstop_core::Job::started_at)
+        .collect();
     assert_eq!(found, [None, Some(first)]);
-    assert_eq!(scene.job("a").await.running_for(at(4)), Some(Span::micros(999_999)));
-    assert_eq!(scene.job("a").await.running_for(at(1)), Some(Span::micros(0)), "the clock was set back");
+    assert_eq!(
+        scene.job("a").await.running_for(at(4)),
+        Some(Span::micros(999_999))
+    );
+    assert_eq!(
+        scene.job("a").await.running_for(at(1)),
+        Some(Span::micros(0)),
+        "the clock was set back"
+    );
 }
 
 /// One claim of several queues and levels begins everywhere at once.
 pub async fn a_claim_begins_at_once_in_all_its_queues(store: Arc<dyn Store>) {
     use backstop_core::Priority;
     let mut scene = Scene::new(store);
-    scene.insert([job("q", "a"), job("q", "b").priority(Priority::Low), job("other", "c")]).await;
+    scene
+        .insert([
+            job("q", "a"),
+            job("q", "b").priority(Priority::Low),
+            job("other", "c"),
+        ])
+        .await;
     scene.now = at(7);
     let claim = scene.claim_of(&[("q", 5), ("other", 5)]);
     assert_eq!(scene.claim_as(&claim).await.len(), 3);
@@ -67,7 +107,10 @@ pub async fn beats_and_repetitions_leave_the_beginning_as_it_is(store: Arc<dyn S
     for name in ["a", "b"] {
         check(&scene, name, WORKER, at(0)).await;
     }
-    assert_eq!(scene.job("a").await.held_by.map(|claimant| claimant.until), Some(at(60)));
+    assert_eq!(
+        scene.job("a").await.held_by.map(|claimant| claimant.until),
+        Some(at(60))
+    );
     assert_eq!(scene.settle(&lease, DONE).await, Settled::Applied);
     check(&scene, "b", WORKER, at(0)).await;
 }
@@ -91,11 +134,16 @@ pub async fn a_seized_job_begins_with_its_seizer(store: Arc<dyn Store>) {
 /// What is left of a claim that was taken over in part still has its own beginning.
 pub async fn the_rest_of_a_claim_seized_in_part_keeps_its_beginning(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["a", "b", "c"].map(|name| job("q", name))).await;
+    scene
+        .insert(["a", "b", "c"].map(|name| job("q", name)))
+        .await;
     scene.now = at(2);
     scene.claim("q", 3).await;
     scene.now = at(100);
-    let seize = Seize { max: 2, ..scene.seize_of("rescuer") };
+    let seize = Seize {
+        max: 2,
+        ..scene.seize_of("rescuer")
+    };
     assert_eq!(scene.seize_as(&seize).await.len(), 2);
     check(&scene, "a", "rescuer", at(100)).await;
     check(&scene, "b", "rescuer", at(100)).await;
@@ -105,13 +153,23 @@ pub async fn the_rest_of_a_claim_seized_in_part_keeps_its_beginning(store: Arc<d
 /// An end of whichever kind ends it, and the next claim begins anew.
 pub async fn what_no_longer_runs_has_no_beginning(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert(["released", "failed", "done", "cancelled"].map(|name| job("q", name))).await;
+    scene
+        .insert(["released", "failed", "done", "cancelled"].map(|name| job("q", name)))
+        .await;
     let runs = scene.claim("q", 4).await;
     scene.now = at(5);
     let released = Outcome::Released { at: scene.now };
     let outcomes = [released, retry_at(at(6)), DONE];
-    scene.settle_all(runs.iter().map(|run| &run.lease).zip(outcomes)).await;
-    assert_eq!(scene.amend_named(&["cancelled"], Action::Cancel).await.applied, 1);
+    scene
+        .settle_all(runs.iter().map(|run| &run.lease).zip(outcomes))
+        .await;
+    assert_eq!(
+        scene
+            .amend_named(&["cancelled"], Action::Cancel)
+            .await
+            .applied,
+        1
+    );
     for name in ["released", "failed", "done", "cancelled"] {
         let job = scene.job(name).await;
         assert_eq!(

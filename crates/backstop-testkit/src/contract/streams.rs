@@ -7,8 +7,8 @@ use backstop_core::limits::{
 };
 use backstop_core::port::Holder;
 use backstop_core::port::{
-    Advance, Advanced, KeyLease, KeyQuery, KeyStatus, Offered, Store, StoreError, StreamStatus, Take, Taken,
-    Then, Wanted, WhichKeys,
+    Advance, Advanced, KeyLease, KeyQuery, KeyStatus, Offered, Store, StoreError, StreamStatus,
+    Take, Taken, Then, Wanted, WhichKeys,
 };
 use backstop_core::stream::{Change, Count, Counts, Record, StoredKey, StoredRecord};
 use backstop_core::{LeaseNumber, Payload, Span, StreamKey, StreamName, Time, WorkerName};
@@ -37,8 +37,20 @@ fn whole(number: usize) -> i64 {
 }
 
 fn kept(position: i64, at: Time, arrival: u64, key: &str) -> StoredRecord {
-    let Record { step, tenant, payload, .. } = record(key, position);
-    StoredRecord { position, step, tenant, at, arrival, payload }
+    let Record {
+        step,
+        tenant,
+        payload,
+        ..
+    } = record(key, position);
+    StoredRecord {
+        position,
+        step,
+        tenant,
+        at,
+        arrival,
+        payload,
+    }
 }
 
 /// A scene with the words of streams.
@@ -50,22 +62,40 @@ impl Waters {
     }
 
     async fn offer(&self, records: Vec<Record>) -> Vec<Offered> {
-        self.0.store.offer(stream(), records, self.0.now).await.expect("the store answers")
+        self.0
+            .store
+            .offer(stream(), records, self.0.now)
+            .await
+            .expect("the store answers")
     }
 
     async fn hold(&self, key: &str, positions: &[i64]) {
-        let records: Vec<_> = positions.iter().map(|position| record(key, *position)).collect();
+        let records: Vec<_> = positions
+            .iter()
+            .map(|position| record(key, *position))
+            .collect();
         let expected = vec![Offered::Held; records.len()];
         assert_eq!(self.offer(records).await, expected);
     }
 
     fn take_of(&mut self, wanted: Wanted) -> Take {
         let worker = WorkerName::new(WORKER);
-        Take { stream: stream(), number: self.0.draw(), worker, until: self.0.now.after(LEASE), wanted }
+        Take {
+            stream: stream(),
+            number: self.0.draw(),
+            worker,
+            until: self.0.now.after(LEASE),
+            wanted,
+        }
     }
 
     async fn take_as(&self, take: &Take) -> Taken {
-        let mut taken = self.0.store.take(take.clone(), self.0.now).await.expect("the store answers");
+        let mut taken = self
+            .0
+            .store
+            .take(take.clone(), self.0.now)
+            .await
+            .expect("the store answers");
         taken.keys.sort_by(|one, other| one.key.cmp(&other.key));
         taken
     }
@@ -73,28 +103,59 @@ impl Waters {
     /// Takes a key that is to be had.
     async fn take(&mut self, key: &str) -> Hand {
         let take = self.take_of(Wanted::Keys(vec![self::key(key)]));
-        let stored = self.take_as(&take).await.keys.pop().expect("the key is to be had");
-        Hand { number: take.number, stored, turn: 0 }
+        let stored = self
+            .take_as(&take)
+            .await
+            .keys
+            .pop()
+            .expect("the key is to be had");
+        Hand {
+            number: take.number,
+            stored,
+            turn: 0,
+        }
     }
 
     /// The names of the keys that are due, and when the next one is.
     async fn due(&mut self, max: usize) -> (Vec<String>, Option<Time>) {
         let take = self.take_of(Wanted::Due(max));
         let taken = self.take_as(&take).await;
-        (taken.keys.iter().map(|stored| stored.key.to_string()).collect(), taken.next_due)
+        (
+            taken
+                .keys
+                .iter()
+                .map(|stored| stored.key.to_string())
+                .collect(),
+            taken.next_due,
+        )
     }
 
     async fn advance(&self, advance: Advance) -> Advanced {
-        self.0.store.advance(vec![advance], self.0.now).await.expect("the store answers").remove(0)
+        self.0
+            .store
+            .advance(vec![advance], self.0.now)
+            .await
+            .expect("the store answers")
+            .remove(0)
     }
 
     async fn look(&self, key: &str) -> Option<StoredKey> {
-        self.0.store.stream_key(stream(), self::key(key)).await.expect("the store answers")
+        self.0
+            .store
+            .stream_key(stream(), self::key(key))
+            .await
+            .expect("the store answers")
     }
 
     async fn positions(&self, key: &str) -> Vec<i64> {
         let found = self.look(key).await;
-        found.map_or(Vec::new(), |stored| stored.records.iter().map(|record| record.position).collect())
+        found.map_or(Vec::new(), |stored| {
+            stored
+                .records
+                .iter()
+                .map(|record| record.position)
+                .collect()
+        })
     }
 
     async fn streams(&self) -> Vec<StreamStatus> {
@@ -102,8 +163,17 @@ impl Waters {
     }
 
     async fn keys(&self, after: Option<&str>, which: WhichKeys, limit: usize) -> Vec<KeyStatus> {
-        let query = KeyQuery { stream: stream(), after: after.map(key), which, limit };
-        self.0.store.stream_keys(query, self.0.now).await.expect("the store answers")
+        let query = KeyQuery {
+            stream: stream(),
+            after: after.map(key),
+            which,
+            limit,
+        };
+        self.0
+            .store
+            .stream_keys(query, self.0.now)
+            .await
+            .expect("the store answers")
     }
 }
 
@@ -116,7 +186,11 @@ struct Hand {
 
 impl Hand {
     fn lease(&self) -> KeyLease {
-        KeyLease { stream: stream(), key: self.stored.key.clone(), number: self.number }
+        KeyLease {
+            stream: stream(),
+            key: self.stored.key.clone(),
+            number: self.number,
+        }
     }
 
     /// The next turn: the watermark moves to `watermark`, and what is in `drop` goes.
@@ -131,7 +205,13 @@ impl Hand {
             drop: drop.to_vec(),
             counts,
         };
-        Advance { lease: self.lease(), turn: self.turn, seen: self.stored.arrived, change, then }
+        Advance {
+            lease: self.lease(),
+            turn: self.turn,
+            seen: self.stored.arrived,
+            change,
+            then,
+        }
     }
 }
 
@@ -139,19 +219,41 @@ impl Hand {
 pub async fn offer_twice_is_once(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     waters.hold("a", &[120]).await;
-    let other = Record { payload: Payload::stored(b"2".to_vec()), ..record("a", 120) };
+    let other = Record {
+        payload: Payload::stored(b"2".to_vec()),
+        ..record("a", 120)
+    };
     let both = vec![other.clone(), record("a", 180), record("a", 180)];
     waters.0.pass(Span::secs(1));
-    assert_eq!(waters.offer(both).await, [Offered::Duplicate, Offered::Held, Offered::Duplicate]);
+    assert_eq!(
+        waters.offer(both).await,
+        [Offered::Duplicate, Offered::Held, Offered::Duplicate]
+    );
     let found = waters.look("a").await.expect("the key is known");
-    assert_eq!(found.records, [kept(120, at(0), 1, "a"), kept(180, at(1), 2, "a")]);
-    assert_eq!((found.arrived, found.count, found.highest, found.watermark), (2, 2, Some(180), None));
+    assert_eq!(
+        found.records,
+        [kept(120, at(0), 1, "a"), kept(180, at(1), 2, "a")]
+    );
+    assert_eq!(
+        (found.arrived, found.count, found.highest, found.watermark),
+        (2, 2, Some(180), None)
+    );
 }
 
 /// Whatever the order in which they came.
 pub async fn held_records_come_in_position_order(store: Arc<dyn Store>) {
     let waters = Waters::new(store);
-    let far = [0, POSITION_MAX, -POSITION_MAX, 1, -1, POSITION_MAX - 1, 10, 9, 100];
+    let far = [
+        0,
+        POSITION_MAX,
+        -POSITION_MAX,
+        1,
+        -1,
+        POSITION_MAX - 1,
+        10,
+        9,
+        100,
+    ];
     waters.hold("a", &far).await;
     let mut sorted = far.to_vec();
     sorted.sort_unstable();
@@ -170,8 +272,21 @@ pub async fn a_record_comes_back_as_it_went_in(store: Arc<dyn Store>) {
     };
     assert_eq!(waters.offer(vec![odd.clone()]).await, [Offered::Held]);
     let hand = waters.take(odd.key.as_str()).await;
-    let Record { position, step, tenant, payload, .. } = odd;
-    let expected = StoredRecord { position, step, tenant, at: waters.0.now, arrival: 1, payload };
+    let Record {
+        position,
+        step,
+        tenant,
+        payload,
+        ..
+    } = odd;
+    let expected = StoredRecord {
+        position,
+        step,
+        tenant,
+        at: waters.0.now,
+        arrival: 1,
+        payload,
+    };
     assert_eq!(hand.stored.records, [expected]);
 }
 
@@ -182,7 +297,11 @@ pub async fn take_leases_a_key_to_one_worker(store: Arc<dyn Store>) {
     let takers = (0..64).map(|worker| {
         let mut apart = Waters(waters.0.apart(worker));
         tokio::spawn(async move {
-            let wanted = if worker % 2 == 0 { Wanted::Due(1) } else { Wanted::Keys(vec![key("a")]) };
+            let wanted = if worker % 2 == 0 {
+                Wanted::Due(1)
+            } else {
+                Wanted::Keys(vec![key("a")])
+            };
             let take = apart.take_of(wanted);
             apart.take_as(&take).await.keys.len()
         })
@@ -204,7 +323,13 @@ pub async fn a_repeated_take_returns_the_same_keys(store: Arc<dyn Store>) {
     assert_eq!(first.len(), 1);
     assert_eq!(waters.take_as(&take).await.keys, first);
     let both = waters.take_of(Wanted::Keys(vec![key("a"), key("b"), key("c")]));
-    let names = |taken: Taken| taken.keys.iter().map(|stored| stored.key.to_string()).collect::<Vec<_>>();
+    let names = |taken: Taken| {
+        taken
+            .keys
+            .iter()
+            .map(|stored| stored.key.to_string())
+            .collect::<Vec<_>>()
+    };
     let free = if first[0].key == key("a") { "b" } else { "a" };
     assert_eq!(names(waters.take_as(&both).await), [free, "c"]);
     assert_eq!(names(waters.take_as(&both).await), [free, "c"]);
@@ -217,11 +342,26 @@ pub async fn a_repeated_take_brings_no_forgotten_key_back(store: Arc<dyn Store>)
     let take = waters.take_of(Wanted::Keys(vec![key("a"), key("b"), key("c")]));
     let taken = waters.take_as(&take).await;
     assert_eq!(taken.keys.len(), 3);
-    let lease = KeyLease { stream: take.stream.clone(), key: key("a"), number: take.number };
-    let clear = Advance { lease, turn: 1, seen: 0, change: Change::default(), then: Then::Clear };
+    let lease = KeyLease {
+        stream: take.stream.clone(),
+        key: key("a"),
+        number: take.number,
+    };
+    let clear = Advance {
+        lease,
+        turn: 1,
+        seen: 0,
+        change: Change::default(),
+        then: Then::Clear,
+    };
     assert_eq!(waters.advance(clear).await, Advanced::Applied);
-    let names: Vec<String> =
-        waters.take_as(&take).await.keys.iter().map(|stored| stored.key.to_string()).collect();
+    let names: Vec<String> = waters
+        .take_as(&take)
+        .await
+        .keys
+        .iter()
+        .map(|stored| stored.key.to_string())
+        .collect();
     assert_eq!(names, ["b", "c"]);
     assert_eq!(waters.streams().await[0].keys, 2);
     assert_eq!(waters.look("a").await, None);
@@ -241,8 +381,16 @@ pub async fn an_unknown_key_can_be_taken(store: Arc<dyn Store>) {
         highest: None,
     };
     assert_eq!(hand.stored, expected);
-    assert_eq!(waters.advance(hand.next(60, &[], Then::Release(None))).await, Advanced::Applied);
-    assert_eq!(waters.look("new").await.and_then(|stored| stored.watermark), Some(60));
+    assert_eq!(
+        waters
+            .advance(hand.next(60, &[], Then::Release(None)))
+            .await,
+        Advanced::Applied
+    );
+    assert_eq!(
+        waters.look("new").await.and_then(|stored| stored.watermark),
+        Some(60)
+    );
 }
 
 /// Watermark, standing, records and counts change together.
@@ -254,8 +402,15 @@ pub async fn an_advance_changes_all_of_a_key(store: Arc<dyn Store>) {
     advance.change.hold = vec![kept(240, at(0), 0, "a"), kept(300, at(7), 0, "a")];
     assert_eq!(waters.advance(advance).await, Advanced::Applied);
     let found = waters.look("a").await.expect("the key is known");
-    assert_eq!(found.records, [kept(240, at(0), 0, "a"), kept(300, at(0), 0, "a")], "what is held stays");
-    assert_eq!((found.watermark, found.count, found.arrived), (Some(180), 2, 3));
+    assert_eq!(
+        found.records,
+        [kept(240, at(0), 0, "a"), kept(300, at(0), 0, "a")],
+        "what is held stays"
+    );
+    assert_eq!(
+        (found.watermark, found.count, found.arrived),
+        (Some(180), 2, 3)
+    );
     assert_eq!(found.standing, b"{\"step\":180}");
     assert_eq!(waters.streams().await[0].counts[Count::Handled], 1);
 }
@@ -271,10 +426,17 @@ pub async fn a_repeated_advance_counts_once(store: Arc<dyn Store>) {
     for advance in [first.clone(), first.clone(), second.clone(), second, first] {
         assert_eq!(waters.advance(advance).await, Advanced::Applied);
     }
-    assert_eq!(waters.look("a").await.and_then(|stored| stored.watermark), Some(120));
+    assert_eq!(
+        waters.look("a").await.and_then(|stored| stored.watermark),
+        Some(120)
+    );
     assert_eq!(waters.streams().await[0].counts[Count::Handled], 2);
     let third = hand.next(180, &[], Then::Release(None));
-    assert_eq!(waters.advance(third).await, Advanced::Stale, "the lease has ended");
+    assert_eq!(
+        waters.advance(third).await,
+        Advanced::Stale,
+        "the lease has ended"
+    );
 }
 
 /// A process that was paused for too long changes nothing.
@@ -287,11 +449,22 @@ pub async fn a_stale_advance_changes_nothing(store: Arc<dyn Store>) {
     let late = paused.next(60, &[60], Then::Release(None));
     assert_eq!(waters.advance(late.clone()).await, Advanced::Stale);
     assert_eq!(waters.positions("a").await, [60]);
-    assert_eq!(waters.advance(other.next(60, &[60], Then::Release(None))).await, Advanced::Applied);
+    assert_eq!(
+        waters
+            .advance(other.next(60, &[60], Then::Release(None)))
+            .await,
+        Advanced::Applied
+    );
     assert_eq!(waters.advance(late).await, Advanced::Stale);
     assert_eq!(waters.streams().await[0].counts[Count::Handled], 1);
-    let unknown = KeyLease { key: key("unknown"), ..other.lease() };
-    let advance = Advance { lease: unknown, ..other.next(1, &[], Then::Release(None)) };
+    let unknown = KeyLease {
+        key: key("unknown"),
+        ..other.lease()
+    };
+    let advance = Advance {
+        lease: unknown,
+        ..other.next(1, &[], Then::Release(None))
+    };
     assert_eq!(waters.advance(advance).await, Advanced::Stale);
 }
 
@@ -304,7 +477,12 @@ pub async fn a_key_is_seized_from_its_holder(store: Arc<dyn Store>) {
     assert_eq!(waters.take_as(&plain).await.keys, []);
     let seizure = waters.take_of(Wanted::Seized(vec![key("a")]));
     assert_eq!(waters.take_as(&seizure).await.keys.len(), 1);
-    assert_eq!(waters.advance(former.next(60, &[60], Then::Release(None))).await, Advanced::Stale);
+    assert_eq!(
+        waters
+            .advance(former.next(60, &[60], Then::Release(None)))
+            .await,
+        Advanced::Stale
+    );
     assert_eq!(waters.positions("a").await, [60]);
 }
 
@@ -314,7 +492,12 @@ pub async fn the_wake_up_survives_a_crash_and_cannot_double(store: Arc<dyn Store
     waters.hold("a", &[120]).await;
     let mut hand = waters.take("a").await;
     let wake = waters.0.now.after(Span::secs(10));
-    assert_eq!(waters.advance(hand.next(60, &[], Then::Release(Some(wake)))).await, Advanced::Applied);
+    assert_eq!(
+        waters
+            .advance(hand.next(60, &[], Then::Release(Some(wake))))
+            .await,
+        Advanced::Applied
+    );
     assert_eq!(waters.due(9).await, (vec![], Some(wake)));
     waters.0.pass(Span::secs(10));
     let (due, next) = waters.due(9).await;
@@ -332,7 +515,12 @@ pub async fn a_record_offered_while_its_key_is_advanced_is_never_stranded(store:
     let mut hand = waters.take("a").await;
     waters.hold("a", &[120]).await;
     let later = waters.0.now.after(Span::hours(1));
-    assert_eq!(waters.advance(hand.next(60, &[], Then::Release(Some(later)))).await, Advanced::Applied);
+    assert_eq!(
+        waters
+            .advance(hand.next(60, &[], Then::Release(Some(later))))
+            .await,
+        Advanced::Applied
+    );
     assert_eq!(waters.due(9).await.0, ["a"]);
 }
 
@@ -341,12 +529,22 @@ pub async fn a_record_offered_under_a_lease_is_due_when_it_ends(store: Arc<dyn S
     let mut waters = Waters::new(store);
     let mut hand = waters.take("a").await;
     waters.hold("a", &[120]).await;
-    assert_eq!(waters.due(9).await, (vec![], Some(waters.0.now.after(LEASE))));
+    assert_eq!(
+        waters.due(9).await,
+        (vec![], Some(waters.0.now.after(LEASE)))
+    );
     waters.0.pass(Span::secs(10));
     let until = waters.0.now.after(LEASE);
-    assert_eq!(waters.advance(hand.next(60, &[], Then::Keep(until))).await, Advanced::Applied);
+    assert_eq!(
+        waters.advance(hand.next(60, &[], Then::Keep(until))).await,
+        Advanced::Applied
+    );
     waters.0.pass(LEASE);
-    assert_eq!(waters.due(9).await, (vec![], Some(until)), "not expired yet");
+    assert_eq!(
+        waters.due(9).await,
+        (vec![], Some(until)),
+        "not expired yet"
+    );
     waters.0.pass(Span::micros(1));
     assert_eq!(waters.due(9).await.0, ["a"]);
 }
@@ -357,12 +555,20 @@ pub async fn a_key_without_records_is_never_due(store: Arc<dyn Store>) {
     let mut hand = waters.take("a").await;
     assert_eq!(waters.due(9).await, (vec![], None));
     let until = waters.0.now.after(LEASE);
-    assert_eq!(waters.advance(hand.next(60, &[], Then::Keep(until))).await, Advanced::Applied);
+    assert_eq!(
+        waters.advance(hand.next(60, &[], Then::Keep(until))).await,
+        Advanced::Applied
+    );
     waters.0.pass(Span::hours(1));
     assert_eq!(waters.due(9).await, (vec![], None));
     let mut again = waters.take("a").await;
     assert_eq!(again.stored.watermark, Some(60));
-    assert_eq!(waters.advance(again.next(120, &[], Then::Release(None))).await, Advanced::Applied);
+    assert_eq!(
+        waters
+            .advance(again.next(120, &[], Then::Release(None)))
+            .await,
+        Advanced::Applied
+    );
     assert_eq!(waters.due(9).await, (vec![], None));
 }
 
@@ -385,10 +591,22 @@ pub async fn an_arrival_ends_a_wait(store: Arc<dyn Store>) {
     waters.hold("a", &[120]).await;
     let mut hand = waters.take("a").await;
     let wake = waters.0.now.after(Span::secs(60));
-    assert_eq!(waters.advance(hand.next(60, &[], Then::Release(Some(wake)))).await, Advanced::Applied);
+    assert_eq!(
+        waters
+            .advance(hand.next(60, &[], Then::Release(Some(wake))))
+            .await,
+        Advanced::Applied
+    );
     assert_eq!(waters.due(1).await, (vec![], Some(wake)));
-    assert_eq!(waters.offer(vec![record("a", 120)]).await, [Offered::Duplicate]);
-    assert_eq!(waters.due(1).await, (vec![], Some(wake)), "what is there already changes nothing");
+    assert_eq!(
+        waters.offer(vec![record("a", 120)]).await,
+        [Offered::Duplicate]
+    );
+    assert_eq!(
+        waters.due(1).await,
+        (vec![], Some(wake)),
+        "what is there already changes nothing"
+    );
     waters.hold("a", &[180]).await;
     assert_eq!(waters.due(1).await.0, ["a"]);
 }
@@ -399,16 +617,31 @@ pub async fn keep_extends_and_reports_lost(store: Arc<dyn Store>) {
     waters.hold("a", &[1]).await;
     let hand = waters.take("a").await;
     waters.0.pass(Span::secs(20));
-    let unknown = KeyLease { key: key("b"), ..hand.lease() };
+    let unknown = KeyLease {
+        key: key("b"),
+        ..hand.lease()
+    };
     let until = waters.0.now.after(LEASE);
     let keep = |waters: &Waters, until| {
-        let (store, now, leases) =
-            (waters.0.store.clone(), waters.0.now, vec![hand.lease(), unknown.clone()]);
-        async move { store.keep(leases, until, now).await.expect("the store answers") }
+        let (store, now, leases) = (
+            waters.0.store.clone(),
+            waters.0.now,
+            vec![hand.lease(), unknown.clone()],
+        );
+        async move {
+            store
+                .keep(leases, until, now)
+                .await
+                .expect("the store answers")
+        }
     };
     assert_eq!(keep(&waters, until).await, std::slice::from_ref(&unknown));
     waters.0.pass(Span::secs(20));
-    assert_eq!(waters.due(9).await, (vec![], Some(until)), "still under the lease");
+    assert_eq!(
+        waters.due(9).await,
+        (vec![], Some(until)),
+        "still under the lease"
+    );
     waters.0.pass(LEASE);
     assert_eq!(waters.due(9).await.0, ["a"]);
     let until = waters.0.now.after(LEASE);
@@ -445,20 +678,32 @@ pub async fn many_offer_one_key_at_once(store: Arc<dyn Store>) {
         let apart = Waters(waters.0.apart(worker));
         tokio::spawn(async move {
             let positions = (0..50).map(|n| i64::from(n * 16 + worker) / 2);
-            apart.offer(positions.map(|position| record("a", position)).collect()).await
+            apart
+                .offer(positions.map(|position| record("a", position)).collect())
+                .await
         })
     });
     let mut held = 0;
     for offer in offers.collect::<Vec<_>>() {
         let answers = offer.await.expect("no task panics");
-        held += answers.iter().filter(|answer| **answer == Offered::Held).count();
+        held += answers
+            .iter()
+            .filter(|answer| **answer == Offered::Held)
+            .count();
     }
     let found = waters.look("a").await.expect("the key is known");
-    assert_eq!((held, found.count, found.arrived, found.highest), (400, 400, 400, Some(399)));
+    assert_eq!(
+        (held, found.count, found.arrived, found.highest),
+        (400, 400, 400, Some(399))
+    );
     let mut arrivals: Vec<u64> = found.records.iter().map(|record| record.arrival).collect();
     arrivals.sort_unstable();
     arrivals.dedup();
-    assert_eq!(arrivals.len(), WINDOW_RECORDS_MAX, "no two have the same number");
+    assert_eq!(
+        arrivals.len(),
+        WINDOW_RECORDS_MAX,
+        "no two have the same number"
+    );
 }
 
 /// A take brings the lowest positions; the others are only counted.
@@ -469,24 +714,54 @@ pub async fn a_window_is_bounded(store: Arc<dyn Store>) {
     let positions: Vec<i64> = (0..count).rev().collect();
     waters.hold("a", &positions).await;
     let mut hand = waters.take("a").await;
-    let found: Vec<i64> = hand.stored.records.iter().map(|record| record.position).collect();
+    let found: Vec<i64> = hand
+        .stored
+        .records
+        .iter()
+        .map(|record| record.position)
+        .collect();
     assert_eq!(found, (0..window).collect::<Vec<_>>());
-    assert_eq!((hand.stored.count, hand.stored.highest), (count.cast_unsigned(), Some(count - 1)));
-    assert_eq!(waters.advance(hand.next(255, &found, Then::Release(None))).await, Advanced::Applied);
-    assert_eq!(waters.positions("a").await, (256..count).collect::<Vec<_>>());
+    assert_eq!(
+        (hand.stored.count, hand.stored.highest),
+        (count.cast_unsigned(), Some(count - 1))
+    );
+    assert_eq!(
+        waters
+            .advance(hand.next(255, &found, Then::Release(None)))
+            .await,
+        Advanced::Applied
+    );
+    assert_eq!(
+        waters.positions("a").await,
+        (256..count).collect::<Vec<_>>()
+    );
 }
 
 /// A key that nobody works on takes no more than its bound; other keys go on.
 pub async fn a_full_key_refuses_records(store: Arc<dyn Store>) {
     let waters = Waters::new(store);
     for from in (0..KEY_RECORDS_MAX.cast_signed()).step_by(OFFER_MAX) {
-        let records: Vec<_> = (from..from + whole(OFFER_MAX)).map(|position| record("a", position)).collect();
-        assert!(waters.offer(records).await.iter().all(|answer| *answer == Offered::Held));
+        let records: Vec<_> = (from..from + whole(OFFER_MAX))
+            .map(|position| record("a", position))
+            .collect();
+        assert!(
+            waters
+                .offer(records)
+                .await
+                .iter()
+                .all(|answer| *answer == Offered::Held)
+        );
     }
     let next = vec![record("a", -1), record("b", 1), record("a", 0)];
-    assert_eq!(waters.offer(next).await, [Offered::Full, Offered::Held, Offered::Duplicate]);
+    assert_eq!(
+        waters.offer(next).await,
+        [Offered::Full, Offered::Held, Offered::Duplicate]
+    );
     let found = waters.look("a").await.expect("the key is known");
-    assert_eq!((found.count, found.arrived), (KEY_RECORDS_MAX, KEY_RECORDS_MAX));
+    assert_eq!(
+        (found.count, found.arrived),
+        (KEY_RECORDS_MAX, KEY_RECORDS_MAX)
+    );
 }
 
 /// One answer for each, in the order asked; each by itself.
@@ -499,13 +774,27 @@ pub async fn advances_of_one_call_stand_alone(store: Arc<dyn Store>) {
         .await
         .keys
         .into_iter()
-        .map(|stored| Hand { number: take.number, stored, turn: 0 })
+        .map(|stored| Hand {
+            number: take.number,
+            stored,
+            turn: 0,
+        })
         .collect();
-    let mut advances: Vec<Advance> =
-        hands.iter_mut().map(|hand| hand.next(60, &[], Then::Release(None))).collect();
+    let mut advances: Vec<Advance> = hands
+        .iter_mut()
+        .map(|hand| hand.next(60, &[], Then::Release(None)))
+        .collect();
     advances[1].lease.number = waters.0.draw();
-    let answers = waters.0.store.advance(advances, waters.0.now).await.expect("the store answers");
-    assert_eq!(answers, [Advanced::Applied, Advanced::Stale, Advanced::Applied]);
+    let answers = waters
+        .0
+        .store
+        .advance(advances, waters.0.now)
+        .await
+        .expect("the store answers");
+    assert_eq!(
+        answers,
+        [Advanced::Applied, Advanced::Stale, Advanced::Applied]
+    );
     let status = waters.streams().await.remove(0);
     assert_eq!((status.keys, status.counts[Count::Handled]), (3, 2));
 }
@@ -515,10 +804,23 @@ pub async fn streams_are_apart(store: Arc<dyn Store>) {
     let waters = Waters::new(store.clone());
     waters.hold("a", &[1]).await;
     let other = StreamName::new("other").expect("a name");
-    let offered = store.offer(other.clone(), vec![record("a", 1), record("a", 2)], waters.0.now).await;
-    assert_eq!(offered.expect("the store answers"), [Offered::Held, Offered::Held]);
-    let seen: Vec<(String, u64)> =
-        waters.streams().await.iter().map(|status| (status.name.to_string(), status.records)).collect();
+    let offered = store
+        .offer(
+            other.clone(),
+            vec![record("a", 1), record("a", 2)],
+            waters.0.now,
+        )
+        .await;
+    assert_eq!(
+        offered.expect("the store answers"),
+        [Offered::Held, Offered::Held]
+    );
+    let seen: Vec<(String, u64)> = waters
+        .streams()
+        .await
+        .iter()
+        .map(|status| (status.name.to_string(), status.records))
+        .collect();
     assert_eq!(seen, [("other".to_owned(), 2), ("uptime".to_owned(), 1)]);
     assert_eq!(waters.positions("a").await, [1]);
 }
@@ -528,15 +830,26 @@ pub async fn streams_and_keys_are_listed(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     assert_eq!(waters.streams().await, []);
     let mut hand = waters.take("b").await;
-    assert_eq!(waters.advance(hand.next(60, &[], Then::Release(None))).await, Advanced::Applied);
+    assert_eq!(
+        waters
+            .advance(hand.next(60, &[], Then::Release(None)))
+            .await,
+        Advanced::Applied
+    );
     waters.hold("Z", &[180, 120]).await;
     waters.0.pass(Span::secs(1));
     waters.hold("é", &[180]).await;
     let held = waters.take("é").await;
     let mut counts = Counts::default();
     counts[Count::Handled] = 1;
-    let expected =
-        StreamStatus { name: stream(), keys: 3, holding: 2, records: 3, oldest: Some(at(0)), counts };
+    let expected = StreamStatus {
+        name: stream(),
+        keys: 3,
+        holding: 2,
+        records: 3,
+        oldest: Some(at(0)),
+        counts,
+    };
     assert_eq!(waters.streams().await, [expected]);
     let bare = |name: &str| KeyStatus {
         key: key(name),
@@ -547,15 +860,35 @@ pub async fn streams_and_keys_are_listed(store: Arc<dyn Store>) {
         due: None,
         holder: None,
     };
-    let holder = Holder { worker: WorkerName::new(WORKER), until: waters.0.now.after(LEASE) };
+    let holder = Holder {
+        worker: WorkerName::new(WORKER),
+        until: waters.0.now.after(LEASE),
+    };
     let all = [
-        KeyStatus { records: 2, oldest: Some(at(0)), due: Some(at(0)), ..bare("Z") },
-        KeyStatus { watermark: Some(60), standing: b"{\"step\":60}".to_vec(), ..bare("b") },
-        KeyStatus { records: 1, oldest: Some(at(1)), holder: Some(holder), ..bare("é") },
+        KeyStatus {
+            records: 2,
+            oldest: Some(at(0)),
+            due: Some(at(0)),
+            ..bare("Z")
+        },
+        KeyStatus {
+            watermark: Some(60),
+            standing: b"{\"step\":60}".to_vec(),
+            ..bare("b")
+        },
+        KeyStatus {
+            records: 1,
+            oldest: Some(at(1)),
+            holder: Some(holder),
+            ..bare("é")
+        },
     ];
     assert_eq!(waters.keys(None, WhichKeys::All, 9).await, all);
     assert_eq!(waters.keys(Some("Z"), WhichKeys::All, 1).await, all[1..2]);
-    assert_eq!(waters.keys(None, WhichKeys::Holding, 9).await, [all[0].clone(), all[2].clone()]);
+    assert_eq!(
+        waters.keys(None, WhichKeys::Holding, 9).await,
+        [all[0].clone(), all[2].clone()]
+    );
     assert_eq!(held.stored.records.len(), 1);
     assert_eq!(waters.look("nobody").await, None);
 }
@@ -574,30 +907,81 @@ pub async fn oversized_calls_are_misuse(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store.clone());
     let now = waters.0.now;
     let misuse = |error: StoreError| assert!(matches!(error, StoreError::Misuse { .. }), "{error}");
-    let many: Vec<Record> = (0..=whole(OFFER_MAX)).map(|position| record("a", position)).collect();
-    misuse(store.offer(stream(), many, now).await.expect_err("it is over a limit"));
-    let large = Record { payload: Payload::stored(vec![b' '; 1 << 20]), ..record("a", 1) };
-    misuse(store.offer(stream(), vec![large; 9], now).await.expect_err("it is over a limit"));
+    let many: Vec<Record> = (0..=whole(OFFER_MAX))
+        .map(|position| record("a", position))
+        .collect();
+    misuse(
+        store
+            .offer(stream(), many, now)
+            .await
+            .expect_err("it is over a limit"),
+    );
+    let large = Record {
+        payload: Payload::stored(vec![b' '; 1 << 20]),
+        ..record("a", 1)
+    };
+    misuse(
+        store
+            .offer(stream(), vec![large; 9], now)
+            .await
+            .expect_err("it is over a limit"),
+    );
     for bad in [
-        Record { position: POSITION_MAX + 1, ..record("a", 1) },
-        Record { step: 0, ..record("a", 1) },
-        Record { tenant: Some("x".repeat(257).into()), ..record("a", 1) },
+        Record {
+            position: POSITION_MAX + 1,
+            ..record("a", 1)
+        },
+        Record {
+            step: 0,
+            ..record("a", 1)
+        },
+        Record {
+            tenant: Some("x".repeat(257).into()),
+            ..record("a", 1)
+        },
     ] {
-        misuse(store.offer(stream(), vec![bad], now).await.expect_err("it is over a limit"));
+        misuse(
+            store
+                .offer(stream(), vec![bad], now)
+                .await
+                .expect_err("it is over a limit"),
+        );
     }
     let names: Vec<StreamKey> = (0..=STREAM_KEYS_MAX).map(|n| key(&n.to_string())).collect();
-    for wanted in [Wanted::Keys(names.clone()), Wanted::Seized(names), Wanted::Due(DUE_KEYS_MAX + 1)] {
+    for wanted in [
+        Wanted::Keys(names.clone()),
+        Wanted::Seized(names),
+        Wanted::Due(DUE_KEYS_MAX + 1),
+    ] {
         let take = waters.take_of(wanted);
         misuse(store.take(take, now).await.expect_err("it is over a limit"));
     }
     let mut hand = waters.take("b").await;
-    misuse(store.keep(vec![hand.lease()], now, now).await.expect_err("it is over a limit"));
     misuse(
-        store.advance(vec![hand.next(1, &[], Then::Keep(now))], now).await.expect_err("it is over a limit"),
+        store
+            .keep(vec![hand.lease()], now, now)
+            .await
+            .expect_err("it is over a limit"),
+    );
+    misuse(
+        store
+            .advance(vec![hand.next(1, &[], Then::Keep(now))], now)
+            .await
+            .expect_err("it is over a limit"),
     );
     let mut advance = hand.next(1, &[], Then::Release(None));
     advance.change.standing = vec![b' '; STANDING_BYTES_MAX + 1];
-    misuse(store.advance(vec![advance.clone()], now).await.expect_err("it is over a limit"));
-    misuse(store.advance(vec![advance; STREAM_KEYS_MAX + 1], now).await.expect_err("it is over a limit"));
+    misuse(
+        store
+            .advance(vec![advance.clone()], now)
+            .await
+            .expect_err("it is over a limit"),
+    );
+    misuse(
+        store
+            .advance(vec![advance; STREAM_KEYS_MAX + 1], now)
+            .await
+            .expect_err("it is over a limit"),
+    );
     assert_eq!(waters.positions("a").await, Vec::<i64>::new());
 }

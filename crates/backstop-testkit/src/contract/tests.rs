@@ -11,14 +11,20 @@ fn every_case_is_in_the_list() {
     let mut cases = 0;
     for file in fs::read_dir(source.join("contract")).expect("the cases are there") {
         let text = fs::read_to_string(file.expect("a file").path()).expect("a case can be read");
-        for line in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
+        for line in text
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub async fn "))
+        {
             let (case, _) = line.split_once('(').expect("a case takes a store");
             let listed = list.lines().filter(|listed| listed.trim() == case).count();
             assert_eq!(listed, 1, "{case} belongs into `store_contract!`, once");
             cases += 1;
         }
     }
-    assert!(cases > 90, "{cases} cases found: are they written in another way now?");
+    assert!(
+        cases > 90,
+        "{cases} cases found: are they written in another way now?"
+    );
 }
 
 /// The forms in which a factory may give its store; that they compile is the test.

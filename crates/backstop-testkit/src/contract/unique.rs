@@ -14,10 +14,18 @@ const GONE: Outcome = Outcome::Done(Keep::Gone);
 /// Whoever comes second learns who was first.
 pub async fn duplicate_names_the_holder(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    let answers = scene.enqueue([job("q", "a").unique("k"), job("q", "b").unique("k")]).await;
+    let answers = scene
+        .enqueue([job("q", "a").unique("k"), job("q", "b").unique("k")])
+        .await;
     assert_eq!(answers, [Enqueued::Inserted, Enqueued::Duplicate(id("a"))]);
-    assert_eq!(scene.enqueue([job("q", "c").unique("k")]).await, [Enqueued::Duplicate(id("a"))]);
-    assert_eq!(scene.enqueue([job("q", "a").unique("k")]).await, [Enqueued::Same]);
+    assert_eq!(
+        scene.enqueue([job("q", "c").unique("k")]).await,
+        [Enqueued::Duplicate(id("a"))]
+    );
+    assert_eq!(
+        scene.enqueue([job("q", "a").unique("k")]).await,
+        [Enqueued::Same]
+    );
     assert_eq!((scene.find("b").await, scene.find("c").await), (None, None));
     assert_eq!(scene.queue("q").await.totals.enqueued, 1);
 }
@@ -25,7 +33,13 @@ pub async fn duplicate_names_the_holder(store: Arc<dyn Store>) {
 /// A key is one within its queue only.
 pub async fn a_key_counts_in_its_queue(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
-    scene.insert([job("q", "a").unique("k"), job("other", "b").unique("k"), job("q", "c").unique("K")]).await;
+    scene
+        .insert([
+            job("q", "a").unique("k"),
+            job("other", "b").unique("k"),
+            job("q", "c").unique("K"),
+        ])
+        .await;
 }
 
 /// A live job holds its key wherever it is, and an end of any kind frees it.
@@ -33,7 +47,9 @@ pub async fn unique_key_frees_on_a_final_state(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (round, outcome) in [DONE, GONE, dead(), cancelled()].into_iter().enumerate() {
         let name = |part: &str| format!("{part}-{round}");
-        scene.insert([job("q", &name("holder")).unique("k").at(at(5))]).await;
+        scene
+            .insert([job("q", &name("holder")).unique("k").at(at(5))])
+            .await;
         let holder = Enqueued::Duplicate(id(&name("holder")));
         let twin = job("q", &name("twin")).unique("k");
         assert_eq!(scene.enqueue([twin.clone()]).await, [holder], "scheduled");
@@ -47,8 +63,15 @@ pub async fn unique_key_frees_on_a_final_state(store: Arc<dyn Store>) {
         scene.now = at(6);
         scene.promote().await;
         let run = scene.claim_one("q").await;
-        assert_eq!(scene.settle(&run.lease, outcome.clone()).await, Settled::Applied);
-        assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted], "{outcome:?}");
+        assert_eq!(
+            scene.settle(&run.lease, outcome.clone()).await,
+            Settled::Applied
+        );
+        assert_eq!(
+            scene.enqueue([twin]).await,
+            [Enqueued::Inserted],
+            "{outcome:?}"
+        );
         let twin = scene.claim_one("q").await;
         scene.settle(&twin.lease, DONE).await;
         scene.now = at(0);
@@ -63,7 +86,10 @@ pub async fn unique_key_frees_when_its_job_is_cancelled_or_deleted(store: Arc<dy
     scene.insert([job("q", "b").unique("k")]).await;
     scene.amend_named(&["b"], Action::Delete).await;
     scene.insert([job("q", "c").unique("k")]).await;
-    assert_eq!(scene.enqueue([job("q", "d").unique("k")]).await, [Enqueued::Duplicate(id("c"))]);
+    assert_eq!(
+        scene.enqueue([job("q", "d").unique("k")]).await,
+        [Enqueued::Duplicate(id("c"))]
+    );
 }
 
 /// The end of an earlier holder must not take the key from the one who has it now.
@@ -73,32 +99,59 @@ pub async fn a_former_holder_does_not_free_the_key_of_the_next(store: Arc<dyn St
     scene.amend_named(&["a"], Action::Cancel).await;
     scene.insert([job("q", "b").unique("k")]).await;
     scene.amend_named(&["a"], Action::Delete).await;
-    assert_eq!(scene.enqueue([job("q", "c").unique("k")]).await, [Enqueued::Duplicate(id("b"))]);
+    assert_eq!(
+        scene.enqueue([job("q", "c").unique("k")]).await,
+        [Enqueued::Duplicate(id("b"))]
+    );
 }
 
 /// A period ends a hold, however the job stands.
 pub async fn unique_key_frees_at_the_end_of_its_period(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique = Unique { period: Some(Span::secs(60)), ..Unique::live(key("k")) };
-    scene.insert([job("q", "a").unique_as(unique.clone())]).await;
+    let unique = Unique {
+        period: Some(Span::secs(60)),
+        ..Unique::live(key("k"))
+    };
+    scene
+        .insert([job("q", "a").unique_as(unique.clone())])
+        .await;
     scene.now = at(60).before(Span::micros(1));
     let twin = job("q", "b").unique_as(unique);
-    assert_eq!(scene.enqueue([twin.clone()]).await, [Enqueued::Duplicate(id("a"))]);
+    assert_eq!(
+        scene.enqueue([twin.clone()]).await,
+        [Enqueued::Duplicate(id("a"))]
+    );
     scene.now = at(60);
     assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted]);
-    assert_eq!(scene.enqueue([job("q", "c").unique("k")]).await, [Enqueued::Duplicate(id("b"))]);
+    assert_eq!(
+        scene.enqueue([job("q", "c").unique("k")]).await,
+        [Enqueued::Duplicate(id("b"))]
+    );
 }
 
 /// A key may reach less far than the life of its job.
 pub async fn unique_key_is_held_in_its_chosen_states_only(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let waiting = States::of(&[State::Scheduled, State::Ready]);
-    let unique = Unique { key: key("k"), period: None, states: waiting };
-    scene.insert([job("q", "a").unique_as(unique.clone())]).await;
+    let unique = Unique {
+        key: key("k"),
+        period: None,
+        states: waiting,
+    };
+    scene
+        .insert([job("q", "a").unique_as(unique.clone())])
+        .await;
     let twin = job("q", "b").unique_as(unique);
-    assert_eq!(scene.enqueue([twin.clone()]).await, [Enqueued::Duplicate(id("a"))]);
+    assert_eq!(
+        scene.enqueue([twin.clone()]).await,
+        [Enqueued::Duplicate(id("a"))]
+    );
     scene.claim_one("q").await;
-    assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted], "a job that runs takes no more part in it");
+    assert_eq!(
+        scene.enqueue([twin]).await,
+        [Enqueued::Inserted],
+        "a job that runs takes no more part in it"
+    );
 }
 
 /// A key that outlasts success keeps the same work from being done twice within its period.
@@ -112,11 +165,20 @@ pub async fn a_key_may_outlast_a_job_that_is_gone(store: Arc<dyn Store>) {
 }
 
 async fn for_each_outlasting(scene: &mut Scene, text: &str, outcome: Outcome) {
-    let unique = Unique { key: key(text), period: Some(Span::secs(60)), states: States::of(&State::ALL) };
-    scene.insert_and_end(job("q", "a").unique_as(unique.clone()), outcome).await;
+    let unique = Unique {
+        key: key(text),
+        period: Some(Span::secs(60)),
+        states: States::of(&State::ALL),
+    };
+    scene
+        .insert_and_end(job("q", "a").unique_as(unique.clone()), outcome)
+        .await;
     let twin = job("q", "b").unique_as(unique);
     scene.now = at(59);
-    assert_eq!(scene.enqueue([twin.clone()]).await, [Enqueued::Duplicate(id("a"))]);
+    assert_eq!(
+        scene.enqueue([twin.clone()]).await,
+        [Enqueued::Duplicate(id("a"))]
+    );
     scene.now = at(60);
     assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted]);
 }
@@ -124,17 +186,42 @@ async fn for_each_outlasting(scene: &mut Scene, text: &str, outcome: Outcome) {
 /// Pruning tidies a list; it must not let the same work in again before its time.
 pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique = Unique { key: key("k"), period: Some(Span::secs(60)), states: States::of(&State::ALL) };
-    scene.insert_and_end(job("q", "a").unique_as(unique.clone()), DONE).await;
-    scene.insert_and_end(job("q", "b").unique("live"), DONE).await;
+    let unique = Unique {
+        key: key("k"),
+        period: Some(Span::secs(60)),
+        states: States::of(&State::ALL),
+    };
+    scene
+        .insert_and_end(job("q", "a").unique_as(unique.clone()), DONE)
+        .await;
+    scene
+        .insert_and_end(job("q", "b").unique("live"), DONE)
+        .await;
     scene.now = at(10);
-    let shelf = Shelf { done_for: Span::secs(1), ..Shelf::default() };
-    let retention = Retention { usual: Some(shelf), queues: Vec::new(), max: 100 };
-    let pruned = scene.store.prune(retention, scene.now).await.expect("the store prunes");
+    let shelf = Shelf {
+        done_for: Span::secs(1),
+        ..Shelf::default()
+    };
+    let retention = Retention {
+        usual: Some(shelf),
+        queues: Vec::new(),
+        max: 100,
+    };
+    let pruned = scene
+        .store
+        .prune(retention, scene.now)
+        .await
+        .expect("the store prunes");
     assert_eq!((pruned.done, scene.find("a").await), (2, None));
     let twin = job("q", "c").unique_as(unique);
-    assert_eq!(scene.enqueue([twin.clone()]).await, [Enqueued::Duplicate(id("a"))]);
-    assert_eq!(scene.enqueue([job("q", "d").unique("live")]).await, [Enqueued::Inserted]);
+    assert_eq!(
+        scene.enqueue([twin.clone()]).await,
+        [Enqueued::Duplicate(id("a"))]
+    );
+    assert_eq!(
+        scene.enqueue([job("q", "d").unique("live")]).await,
+        [Enqueued::Inserted]
+    );
     scene.now = at(60);
     assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted]);
 }
@@ -143,15 +230,30 @@ pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
 pub async fn prune_forgets_keys_whose_period_is_over(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let states = States::of(&State::ALL);
-    let unique = |text: &str, period| Unique { key: key(text), period, states };
+    let unique = |text: &str, period| Unique {
+        key: key(text),
+        period,
+        states,
+    };
     for text in ["1", "2", "3", "4", "5"] {
         let draft = job("q", text).unique_as(unique(text, Some(Span::secs(60))));
         scene.insert_and_end(draft, GONE).await;
     }
-    scene.insert_and_end(job("q", "ever").unique_as(unique("ever", None)), GONE).await;
+    scene
+        .insert_and_end(job("q", "ever").unique_as(unique("ever", None)), GONE)
+        .await;
     let prune = async |now| {
-        let retention = Retention { usual: None, queues: Vec::new(), max: 3 };
-        scene.store.prune(retention, now).await.expect("the store prunes").more
+        let retention = Retention {
+            usual: None,
+            queues: Vec::new(),
+            max: 3,
+        };
+        scene
+            .store
+            .prune(retention, now)
+            .await
+            .expect("the store prunes")
+            .more
     };
     assert!(!prune(at(59)).await, "nothing is over");
     assert!(prune(at(60)).await, "three of five");
@@ -160,25 +262,47 @@ pub async fn prune_forgets_keys_whose_period_is_over(store: Arc<dyn Store>) {
     scene.now = at(60);
     scene.insert([job("q", "next").unique("1")]).await;
     let ever = job("q", "again").unique("ever");
-    assert_eq!(scene.enqueue([ever]).await, [Enqueued::Duplicate(id("ever"))]);
+    assert_eq!(
+        scene.enqueue([ever]).await,
+        [Enqueued::Duplicate(id("ever"))]
+    );
 }
 
 /// A key left behind that has a new holder is the new holder's.
 pub async fn prune_leaves_a_key_to_its_next_holder(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    let unique = Unique { key: key("k"), period: Some(Span::secs(60)), states: States::of(&State::ALL) };
-    scene.insert_and_end(job("q", "a").unique_as(unique), GONE).await;
+    let unique = Unique {
+        key: key("k"),
+        period: Some(Span::secs(60)),
+        states: States::of(&State::ALL),
+    };
+    scene
+        .insert_and_end(job("q", "a").unique_as(unique), GONE)
+        .await;
     scene.now = at(60);
     scene.insert([job("q", "b").unique("k")]).await;
-    let retention = Retention { usual: None, queues: Vec::new(), max: 100 };
-    scene.store.prune(retention, at(120)).await.expect("the store prunes");
-    assert_eq!(scene.enqueue([job("q", "c").unique("k")]).await, [Enqueued::Duplicate(id("b"))]);
+    let retention = Retention {
+        usual: None,
+        queues: Vec::new(),
+        max: 100,
+    };
+    scene
+        .store
+        .prune(retention, at(120))
+        .await
+        .expect("the store prunes");
+    assert_eq!(
+        scene.enqueue([job("q", "c").unique("k")]).await,
+        [Enqueued::Duplicate(id("b"))]
+    );
 }
 
 /// A job that comes back to life needs its key, and says who has it.
 pub async fn retry_of_a_dead_job_whose_twin_lives_is_refused_naming_it(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
-    scene.insert_and_end(job("q", "a").unique("k"), dead()).await;
+    scene
+        .insert_and_end(job("q", "a").unique("k"), dead())
+        .await;
     scene.insert([job("q", "twin").unique("k")]).await;
     let before = scene.job("a").await;
     let refused = scene.amend_named(&["a"], Action::Retry).await;
@@ -187,9 +311,19 @@ pub async fn retry_of_a_dead_job_whose_twin_lives_is_refused_naming_it(store: Ar
     let twin = scene.claim_one("q").await;
     scene.settle(&twin.lease, DONE).await;
     let retried = scene.amend_named(&["a"], Action::Retry).await;
-    assert_eq!(retried, Amended { applied: 1, ..Amended::default() });
+    assert_eq!(
+        retried,
+        Amended {
+            applied: 1,
+            ..Amended::default()
+        }
+    );
     let third = scene.enqueue([job("q", "third").unique("k")]).await;
-    assert_eq!(third, [Enqueued::Duplicate(id("a"))], "it has its key again");
+    assert_eq!(
+        third,
+        [Enqueued::Duplicate(id("a"))],
+        "it has its key again"
+    );
 }
 
 /// However many push the same work at once, one job is made, and all learn which.
@@ -199,12 +333,21 @@ pub async fn of_many_pushes_at_once_one_gets_the_key(store: Arc<dyn Store>) {
         let scene = scene.clone();
         tokio::spawn(async move {
             let name = format!("job-{n}");
-            (id(&name), scene.enqueue([job("q", &name).unique("k")]).await[0])
+            (
+                id(&name),
+                scene.enqueue([job("q", &name).unique("k")]).await[0],
+            )
         })
     });
-    let answers: Vec<_> =
-        join_all(pushers).await.into_iter().map(|task| task.expect("no pusher panics")).collect();
-    let winners: Vec<_> = answers.iter().filter(|(_, answer)| *answer == Enqueued::Inserted).collect();
+    let answers: Vec<_> = join_all(pushers)
+        .await
+        .into_iter()
+        .map(|task| task.expect("no pusher panics"))
+        .collect();
+    let winners: Vec<_> = answers
+        .iter()
+        .filter(|(_, answer)| *answer == Enqueued::Inserted)
+        .collect();
     assert_eq!(winners.len(), 1, "{answers:?}");
     let (winner, _) = winners[0];
     for (pusher, answer) in answers.iter().filter(|(pusher, _)| pusher != winner) {

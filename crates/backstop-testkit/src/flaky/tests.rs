@@ -9,8 +9,8 @@ use backstop_memory::MemoryStore;
 use std::time::Instant;
 
 const METHODS: [&str; 18] = [
-    "enqueue", "claim", "begin", "settle", "beat", "promote", "seize", "job", "find", "jobs", "amend",
-    "queues", "set_gate", "workers", "prune", "migrate", "time", "examine",
+    "enqueue", "claim", "begin", "settle", "beat", "promote", "seize", "job", "find", "jobs",
+    "amend", "queues", "set_gate", "workers", "prune", "migrate", "time", "examine",
 ];
 
 fn flaky(seed: u64, odds: Odds) -> Flaky {
@@ -21,27 +21,73 @@ fn flaky(seed: u64, odds: Odds) -> Flaky {
 async fn call(store: &Flaky, method: &str) -> bool {
     let (now, until) = (START, START.after(Span::secs(30)));
     let (number, worker) = (LeaseNumber::draw(1), WorkerName::new("w"));
-    let all =
-        Amendment { selection: Selection::All, action: Action::Retry, only: None, cursor: None, max: 1 };
-    let usual = Retention { usual: Some(Shelf::default()), queues: Vec::new(), max: 1 };
-    let beat = Beat { worker: worker.clone(), queues: Vec::new(), leases: Vec::new(), until };
-    let query = PageQuery { filter: Filter::default(), cursor: None, limit: 1, ..PageQuery::default() };
+    let all = Amendment {
+        selection: Selection::All,
+        action: Action::Retry,
+        only: None,
+        cursor: None,
+        max: 1,
+    };
+    let usual = Retention {
+        usual: Some(Shelf::default()),
+        queues: Vec::new(),
+        max: 1,
+    };
+    let beat = Beat {
+        worker: worker.clone(),
+        queues: Vec::new(),
+        leases: Vec::new(),
+        until,
+    };
+    let query = PageQuery {
+        filter: Filter::default(),
+        cursor: None,
+        limit: 1,
+        ..PageQuery::default()
+    };
     match method {
         "enqueue" => store.enqueue(Vec::new(), now).await.is_ok(),
-        "claim" => store.claim(Claim { number, worker, until, wants: Vec::new() }, now).await.is_ok(),
+        "claim" => store
+            .claim(
+                Claim {
+                    number,
+                    worker,
+                    until,
+                    wants: Vec::new(),
+                },
+                now,
+            )
+            .await
+            .is_ok(),
         "begin" => store.begin(Vec::new(), now).await.is_ok(),
         "settle" => store.settle(Vec::new(), now).await.is_ok(),
         "beat" => store.beat(beat, now).await.is_ok(),
         "promote" => store.promote(1, now).await.is_ok(),
-        "seize" => {
-            store.seize(Seize { number, worker, until, max: 1, spared: Vec::new() }, now).await.is_ok()
-        }
+        "seize" => store
+            .seize(
+                Seize {
+                    number,
+                    worker,
+                    until,
+                    max: 1,
+                    spared: Vec::new(),
+                },
+                now,
+            )
+            .await
+            .is_ok(),
         "job" => store.job(JobId::named("a"), now).await.is_ok(),
-        "find" => store.find(crate::given::queue("q"), Vec::new(), now).await.is_ok(),
+        "find" => store
+            .find(crate::given::queue("q"), Vec::new(), now)
+            .await
+            .is_ok(),
         "jobs" => store.jobs(query, now).await.is_ok(),
         "amend" => store.amend(all, now).await.is_ok(),
         "queues" => store.queues(now).await.is_ok(),
-        "set_gate" => store.set_gate(crate::given::queue("q"), Gate::Open, now).await.is_ok(),
+        "set_gate" => store
+            .set_gate(crate::given::queue("q"), Gate::Open, now)
+            .await
+            .is_ok(),
         "workers" => store.workers(Span::secs(1), now).await.is_ok(),
         "prune" => store.prune(usual, now).await.is_ok(),
         "migrate" => store.migrate().await.is_ok(),
@@ -65,8 +111,16 @@ async fn every_fault_comes_to_every_method() {
     let store = flaky(1, Odds::even(0.3, Duration::from_hours(1)));
     answers(&store, 200).await;
     for method in METHODS {
-        for fault in [Fault::Refused, Fault::LostReply, Fault::DelayBefore, Fault::DelayAfter] {
-            assert!(store.injected_into(method, fault) > 0, "{fault:?} never came to {method}");
+        for fault in [
+            Fault::Refused,
+            Fault::LostReply,
+            Fault::DelayBefore,
+            Fault::DelayAfter,
+        ] {
+            assert!(
+                store.injected_into(method, fault) > 0,
+                "{fault:?} never came to {method}"
+            );
         }
     }
 }
@@ -88,7 +142,10 @@ async fn a_seed_repeats_itself_and_another_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn turning_faults_off_does_not_change_those_that_follow() {
-    let odds = Odds { refused: 0.5, ..Odds::default() };
+    let odds = Odds {
+        refused: 0.5,
+        ..Odds::default()
+    };
     let (steady, interrupted) = (flaky(3, odds), flaky(3, odds));
     let expected = answers(&steady, 3).await;
     interrupted.set_faults(false);
@@ -105,11 +162,20 @@ async fn a_lost_reply_is_applied_and_a_refusal_is_not() {
     store.next_call(Fault::LostReply);
     for name in ["refused", "lost"] {
         let failed = store.enqueue(vec![job("q", name).into()], scene.now).await;
-        assert!(matches!(failed, Err(StoreError::Unavailable { .. })), "{name}: {failed:?}");
+        assert!(
+            matches!(failed, Err(StoreError::Unavailable { .. })),
+            "{name}: {failed:?}"
+        );
     }
     assert!(scene.find("refused").await.is_none());
     assert!(scene.find("lost").await.is_some());
-    assert_eq!((store.injected(Fault::Refused), store.injected(Fault::LostReply)), (1, 1));
+    assert_eq!(
+        (
+            store.injected(Fault::Refused),
+            store.injected(Fault::LostReply)
+        ),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
@@ -120,10 +186,17 @@ async fn a_store_that_is_down_answers_nothing_and_gives_no_hints() {
     assert!(answers(&store, 1).await.into_iter().all(|ok| !ok));
     assert_eq!(store.injected(Fault::Down), METHODS.len() as u64);
     // What happens behind its back while it is down does not show.
-    store.inner.enqueue(vec![job("q", "a").into()], START).await.expect("memory takes it");
+    store
+        .inner
+        .enqueue(vec![job("q", "a").into()], START)
+        .await
+        .expect("memory takes it");
     assert!(futures_util::FutureExt::now_or_never(hints.next()).is_none());
     assert_eq!(store.injected(Fault::LostHint), 1);
     store.set_down(false);
-    store.enqueue(vec![job("q", "b").into()], START).await.expect("it is up again");
+    store
+        .enqueue(vec![job("q", "b").into()], START)
+        .await
+        .expect("it is up again");
     assert!(futures_util::FutureExt::now_or_never(hints.next()).is_some());
 }

@@ -21,7 +21,10 @@ impl FinalState {
     /// Reads all of it.
     pub async fn read(store: &dyn Store, now: Time) -> Answer<Self> {
         let jobs = try_list(store, &Filter::default(), 1_000, now).await?;
-        Ok(Self { jobs, queues: store.queues(now).await? })
+        Ok(Self {
+            jobs,
+            queues: store.queues(now).await?,
+        })
     }
 }
 
@@ -96,7 +99,13 @@ pub fn check(history: &History, found: &FinalState) -> Vec<Violation> {
         violations.extend(explained_starts(story, job));
     }
     violations.extend(counters(found));
-    violations.extend(found.jobs.iter().filter(|job| is_held(job)).map(|job| Violation::StillHeld(job.id)));
+    violations.extend(
+        found
+            .jobs
+            .iter()
+            .filter(|job| is_held(job))
+            .map(|job| Violation::StillHeld(job.id)),
+    );
     violations
 }
 
@@ -123,7 +132,11 @@ fn stories(history: &History) -> BTreeMap<JobId, Story> {
                 story.heard_ok |= *heard == Heard::Ok;
             }
             Event::Granted { job, lease } => {
-                stories.entry(*job).or_default().granted.push((place, *lease));
+                stories
+                    .entry(*job)
+                    .or_default()
+                    .granted
+                    .push((place, *lease));
             }
             Event::Started { job, lease, .. } => {
                 let story = stories.entry(*job).or_default();
@@ -131,10 +144,24 @@ fn stories(history: &History) -> BTreeMap<JobId, Story> {
                 story.cut += usize::from(history.is_cut(place));
             }
             Event::Ended { job, lease, ran } => {
-                stories.entry(*job).or_default().ended.entry(*lease).or_default().push((place, *ran));
+                stories
+                    .entry(*job)
+                    .or_default()
+                    .ended
+                    .entry(*lease)
+                    .or_default()
+                    .push((place, *ran));
             }
-            Event::Settled { job, lease, accepted } => {
-                stories.entry(*job).or_default().settled.push((place, *lease, *accepted));
+            Event::Settled {
+                job,
+                lease,
+                accepted,
+            } => {
+                stories
+                    .entry(*job)
+                    .or_default()
+                    .settled
+                    .push((place, *lease, *accepted));
             }
         }
     }
@@ -147,10 +174,18 @@ fn existence(stories: &BTreeMap<JobId, Story>, found: &FinalState) -> Vec<Violat
     for job in &found.jobs {
         *copies.entry(job.id).or_default() += 1;
     }
-    let acknowledged = stories.iter().filter(|(_, story)| story.heard_ok).map(|(id, _)| *id);
-    let missing = acknowledged.filter(|id| !copies.contains_key(id)).map(Violation::Missing);
+    let acknowledged = stories
+        .iter()
+        .filter(|(_, story)| story.heard_ok)
+        .map(|(id, _)| *id);
+    let missing = acknowledged
+        .filter(|id| !copies.contains_key(id))
+        .map(Violation::Missing);
     let is_known = |id: &JobId| stories.get(id).is_some_and(|story| story.handed_in);
-    let invented = copies.keys().filter(|id| !is_known(id)).map(|id| Violation::Invented(*id));
+    let invented = copies
+        .keys()
+        .filter(|id| !is_known(id))
+        .map(|id| Violation::Invented(*id));
     let doubled = copies.iter().filter(|(_, count)| **count > 1);
     let doubled = doubled.map(|(id, count)| Violation::Doubled(*id, *count));
     missing.chain(invented).chain(doubled).collect()
@@ -170,7 +205,10 @@ fn accepted_once(story: &Story, job: &Job) -> Option<Violation> {
         .filter(|(_, _, accepted)| accepted.is_final())
         .map(|(_, lease, accepted)| (*lease, *accepted))
         .collect();
-    let done = ends.iter().filter(|(_, accepted)| *accepted == Accepted::Done).count();
+    let done = ends
+        .iter()
+        .filter(|(_, accepted)| *accepted == Accepted::Done)
+        .count();
     let allowed = 1 + job.requeues as usize;
     if done > 1 {
         return Some(Violation::EndedTwice(job.id, done, 1));
@@ -182,7 +220,10 @@ fn accepted_once(story: &Story, job: &Job) -> Option<Violation> {
 fn fenced(story: &Story, job: &Job) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (settled, lease, _) in &story.settled {
-        let current = story.granted.iter().rfind(|(granted, _)| granted.is_before(*settled));
+        let current = story
+            .granted
+            .iter()
+            .rfind(|(granted, _)| granted.is_before(*settled));
         if let Some((_, current)) = current.filter(|(_, current)| current != lease) {
             violations.push(Violation::Unfenced(job.id, *lease, *current));
         }
@@ -192,15 +233,25 @@ fn fenced(story: &Story, job: &Job) -> Vec<Violation> {
 
 /// I4: success is only ever the word of a handler that came back before, under that very lease.
 fn done_after_its_run(story: &Story, job: &Job) -> Vec<Violation> {
-    let done = story.settled.iter().filter(|(_, _, accepted)| *accepted == Accepted::Done);
+    let done = story
+        .settled
+        .iter()
+        .filter(|(_, _, accepted)| *accepted == Accepted::Done);
     let unfounded = done.filter(|(settled, lease, _)| {
         let ended = story.ended.get(lease).into_iter().flatten();
-        !ended.into_iter().any(|(place, ran)| *ran == Ran::Done && place.may_precede(*settled))
+        !ended
+            .into_iter()
+            .any(|(place, ran)| *ran == Ran::Done && place.may_precede(*settled))
     });
-    let mut violations: Vec<Violation> =
-        unfounded.map(|(_, lease, _)| Violation::DoneWithoutRun(job.id, *lease)).collect();
+    let mut violations: Vec<Violation> = unfounded
+        .map(|(_, lease, _)| Violation::DoneWithoutRun(job.id, *lease))
+        .collect();
     // The answer to the settlement may have got lost, so that nobody wrote it down: then some run must have ended so.
-    let ended_done = story.ended.values().flatten().any(|(_, ran)| *ran == Ran::Done);
+    let ended_done = story
+        .ended
+        .values()
+        .flatten()
+        .any(|(_, ran)| *ran == Ran::Done);
     if job.state == State::Done && !ended_done && violations.is_empty() {
         violations.push(Violation::NeverRan(job.id));
     }
@@ -210,15 +261,20 @@ fn done_after_its_run(story: &Story, job: &Job) -> Vec<Violation> {
 /// I6: a job starts once, and once more for each failure, loss, release and requeue; a lease is good for one start.
 fn explained_starts(story: &Story, job: &Job) -> Vec<Violation> {
     let reused = story.starts.iter().filter(|(_, count)| **count > 1);
-    let mut violations: Vec<Violation> =
-        reused.map(|(lease, count)| Violation::LeaseReused(job.id, *lease, *count)).collect();
+    let mut violations: Vec<Violation> = reused
+        .map(|(lease, count)| Violation::LeaseReused(job.id, *lease, *count))
+        .collect();
     let starts: usize = story.starts.values().sum();
     let released = leases_that(story, Ran::Released, Accepted::Released);
     let failed = leases_that(story, Ran::Failed, Accepted::Retry).max(failures(job));
     let lost = (job.lost_leases as usize).max(story.cut);
     let explained = 1 + lost + failed + released + job.requeues as usize;
     if starts > explained {
-        violations.push(Violation::Overrun { job: job.id, starts, explained });
+        violations.push(Violation::Overrun {
+            job: job.id,
+            starts,
+            explained,
+        });
     }
     violations
 }
@@ -231,7 +287,13 @@ fn leases_that(story: &Story, ran: Ran, accepted: Accepted) -> usize {
             leases.insert(*lease);
         }
     }
-    leases.extend(story.settled.iter().filter(|(_, _, what)| *what == accepted).map(|(_, lease, _)| *lease));
+    leases.extend(
+        story
+            .settled
+            .iter()
+            .filter(|(_, _, what)| *what == accepted)
+            .map(|(_, lease, _)| *lease),
+    );
     for (_, lease, _) in story.settled.iter().filter(|(_, _, what)| what.is_final()) {
         leases.remove(lease);
     }
@@ -256,8 +318,11 @@ fn counters(found: &FinalState) -> Vec<Violation> {
     for job in &found.jobs {
         *rows.entry(&job.queue).or_default().of_mut(job.state) += 1;
     }
-    let counted: BTreeMap<&QueueName, Counts> =
-        found.queues.iter().map(|status| (&status.name, status.counts)).collect();
+    let counted: BTreeMap<&QueueName, Counts> = found
+        .queues
+        .iter()
+        .map(|status| (&status.name, status.counts))
+        .collect();
     let queues: BTreeSet<&QueueName> = rows.keys().chain(counted.keys()).copied().collect();
     let of = |counts: &BTreeMap<&QueueName, Counts>, queue, state| {
         counts.get(queue).copied().unwrap_or_default().of(state)

@@ -16,11 +16,24 @@ impl fmt::Display for Event {
         match self {
             Self::Enqueued { job, heard } => write!(f, "enqueued {job} {}", heard.as_str()),
             Self::Granted { job, lease } => write!(f, "granted {job} {lease}"),
-            Self::Started { job, attempt, lease, worker } => {
-                write!(f, "started {job} {attempt} {lease} {}", escaped(worker.as_str()))
+            Self::Started {
+                job,
+                attempt,
+                lease,
+                worker,
+            } => {
+                write!(
+                    f,
+                    "started {job} {attempt} {lease} {}",
+                    escaped(worker.as_str())
+                )
             }
             Self::Ended { job, lease, ran } => write!(f, "ended {job} {lease} {}", ran.as_str()),
-            Self::Settled { job, lease, accepted } => {
+            Self::Settled {
+                job,
+                lease,
+                accepted,
+            } => {
                 write!(f, "settled {job} {lease} {}", accepted.as_str())
             }
         }
@@ -40,18 +53,30 @@ fn parse(line: &str) -> Option<Event> {
     let job = words.get(1)?.parse::<JobId>().ok()?;
     let lease = |word: &str| word.parse().ok().map(LeaseNumber::from_i64);
     Some(match *words.as_slice() {
-        ["enqueued", _, heard] => Event::Enqueued { job, heard: Heard::parse(heard)? },
-        ["granted", _, number] => Event::Granted { job, lease: lease(number)? },
+        ["enqueued", _, heard] => Event::Enqueued {
+            job,
+            heard: Heard::parse(heard)?,
+        },
+        ["granted", _, number] => Event::Granted {
+            job,
+            lease: lease(number)?,
+        },
         ["started", _, attempt, number, worker] => Event::Started {
             job,
             attempt: attempt.parse().ok()?,
             lease: lease(number)?,
             worker: WorkerName::new(&unescaped(worker)?),
         },
-        ["ended", _, number, ran] => Event::Ended { job, lease: lease(number)?, ran: Ran::parse(ran)? },
-        ["settled", _, number, accepted] => {
-            Event::Settled { job, lease: lease(number)?, accepted: Accepted::parse(accepted)? }
-        }
+        ["ended", _, number, ran] => Event::Ended {
+            job,
+            lease: lease(number)?,
+            ran: Ran::parse(ran)?,
+        },
+        ["settled", _, number, accepted] => Event::Settled {
+            job,
+            lease: lease(number)?,
+            accepted: Accepted::parse(accepted)?,
+        },
         _ => return None,
     })
 }
@@ -84,9 +109,16 @@ words!(Accepted {
 
 /// The text as bytes in hexadecimal where they are neither letters nor digits, so that a line stays one line.
 fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'@');
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'@');
     text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") })
+        .map(|byte| {
+            if plain(byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02x}")
+            }
+        })
         .collect()
 }
 

@@ -30,7 +30,9 @@ pub enum Unreadable {
 impl HistoryLog {
     /// Opens a log, new or not, to write at its end.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self { file: OpenOptions::new().append(true).create(true).open(path)? })
+        Ok(Self {
+            file: OpenOptions::new().append(true).create(true).open(path)?,
+        })
     }
 
     /// Writes one event down.
@@ -40,7 +42,10 @@ impl HistoryLog {
         // process that is killed has written all of it or, at worst, is the one with a torn last line.
         let written = (&self.file).write(line.as_bytes())?;
         if written < line.len() {
-            return Err(io::Error::new(io::ErrorKind::WriteZero, "an event was written in part"));
+            return Err(io::Error::new(
+                io::ErrorKind::WriteZero,
+                "an event was written in part",
+            ));
         }
         Ok(())
     }
@@ -51,7 +56,12 @@ impl HistoryLog {
         let finished = text.rfind('\n').map_or("", |end| &text[..end]);
         let lines = finished.lines().enumerate();
         lines
-            .map(|(index, line)| line.parse().map_err(|cause| Unreadable::Line { line: index + 1, cause }))
+            .map(|(index, line)| {
+                line.parse().map_err(|cause| Unreadable::Line {
+                    line: index + 1,
+                    cause,
+                })
+            })
             .collect()
     }
 }

@@ -13,7 +13,10 @@ pub struct Recorder(Arc<Mutex<Vec<Event>>>);
 
 impl Recorder {
     fn record(&self, event: Event) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(event);
     }
 
     /// A producer handed a job in; `None` if it heard nothing.
@@ -21,36 +24,57 @@ impl Recorder {
         let heard = match result {
             Some(Enqueued::Inserted | Enqueued::Same) => Heard::Ok,
             // A duplicate was not taken in; if an earlier try of the same push was, that is fine too.
-            Some(Enqueued::Duplicate(_) | Enqueued::Full | Enqueued::Conflict) | None => Heard::Unknown,
+            Some(Enqueued::Duplicate(_) | Enqueued::Full | Enqueued::Conflict) | None => {
+                Heard::Unknown
+            }
         };
         self.record(Event::Enqueued { job, heard });
     }
 
     /// The store gave a job out.
     pub fn granted(&self, lease: &Lease) {
-        self.record(Event::Granted { job: lease.job, lease: lease.number });
+        self.record(Event::Granted {
+            job: lease.job,
+            lease: lease.number,
+        });
     }
 
     /// A handler was called.
     pub fn started(&self, run: &Run, worker: &str) {
         let (job, lease) = (run.id(), run.lease().number);
-        self.record(Event::Started { job, attempt: run.attempt(), lease, worker: WorkerName::new(worker) });
+        self.record(Event::Started {
+            job,
+            attempt: run.attempt(),
+            lease,
+            worker: WorkerName::new(worker),
+        });
     }
 
     /// A handler comes back.
     pub fn ended(&self, run: &Run, ran: Ran) {
-        self.record(Event::Ended { job: run.id(), lease: run.lease().number, ran });
+        self.record(Event::Ended {
+            job: run.id(),
+            lease: run.lease().number,
+            ran,
+        });
     }
 
     /// The store accepted the end of a run.
     pub fn accepted(&self, settlement: &Settlement) {
         let accepted = Accepted::from(&settlement.outcome);
-        self.record(Event::Settled { job: settlement.lease.job, lease: settlement.lease.number, accepted });
+        self.record(Event::Settled {
+            job: settlement.lease.job,
+            lease: settlement.lease.number,
+            accepted,
+        });
     }
 
     /// All that was written down, in order.
     pub fn events(&self) -> Vec<Event> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The same, to be checked.

@@ -88,15 +88,27 @@ pub fn check(trace: &Trace, lines: &[Line]) -> Checked {
         let calls = calls.remove(key.as_str()).unwrap_or_default();
         checked.lost += calls.iter().filter(|call| call.is_lost).count();
         checked.cut += calls.iter().filter(|call| call.ended.is_none()).count();
-        checked.violations.extend(calls.windows(2).filter_map(|pair| overlap(key.as_str(), pair, &kills)));
+        checked.violations.extend(
+            calls
+                .windows(2)
+                .filter_map(|pair| overlap(key.as_str(), pair, &kills)),
+        );
         let excuse = |at: usize| excuse(&calls[at.checked_sub(1)?], &calls[at], &kills);
-        let once: Vec<&Call> =
-            (0..calls.len()).filter(|at| excuse(*at).is_none()).map(|at| &calls[at]).collect();
+        let once: Vec<&Call> = (0..calls.len())
+            .filter(|at| excuse(*at).is_none())
+            .map(|at| &calls[at])
+            .collect();
         checked.repeats += calls.len() - once.len();
-        checked.unkilled += (0..calls.len()).filter(|at| excuse(*at) == Some(Excuse::Lost)).count();
-        checked.violations.extend(out_of_order(key.as_str(), &expected, &once));
+        checked.unkilled += (0..calls.len())
+            .filter(|at| excuse(*at) == Some(Excuse::Lost))
+            .count();
+        checked
+            .violations
+            .extend(out_of_order(key.as_str(), &expected, &once));
     }
-    let strangers = calls.into_iter().filter_map(|(key, calls)| out_of_order(&key, &[], &[calls.first()?]));
+    let strangers = calls
+        .into_iter()
+        .filter_map(|(key, calls)| out_of_order(&key, &[], &[calls.first()?]));
     checked.violations.extend(strangers);
     checked
 }
@@ -106,7 +118,11 @@ fn gather(lines: &[Line]) -> (Calls, HashMap<u32, usize>) {
     let (mut calls, mut kills) = (Calls::new(), HashMap::new());
     for (at, Line { process, seen }) in lines.iter().enumerate() {
         match seen {
-            Seen::Began { key, position, effect } => {
+            Seen::Began {
+                key,
+                position,
+                effect,
+            } => {
                 let (position, effect) = (*position, effect.clone());
                 let call = Call {
                     process: *process,
@@ -159,7 +175,10 @@ fn last_call<'a>(
 
 fn overlap(key: &str, pair: &[Call], kills: &HashMap<u32, usize>) -> Option<Violation> {
     let [one, other] = pair else { return None };
-    let end = one.ended.or_else(|| kills.get(&one.process).copied()).unwrap_or(usize::MAX);
+    let end = one
+        .ended
+        .or_else(|| kills.get(&one.process).copied())
+        .unwrap_or(usize::MAX);
     (end > other.began).then(|| Violation::Overlap {
         key: key.to_owned(),
         first: one.position,
@@ -180,9 +199,15 @@ fn excuse(former: &Call, again: &Call, kills: &HashMap<u32, usize>) -> Option<Ex
     if !former.is_same(again) || former.is_answered {
         return None;
     }
-    let killed_between = kills.get(&former.process).is_some_and(|killed| *killed < again.began);
+    let killed_between = kills
+        .get(&former.process)
+        .is_some_and(|killed| *killed < again.began);
     let lost = former.is_lost.then_some(Excuse::Lost);
-    if killed_between { Some(Excuse::Killed) } else { lost }
+    if killed_between {
+        Some(Excuse::Killed)
+    } else {
+        lost
+    }
 }
 
 /// The first call of a key that is not what it must be.
@@ -192,6 +217,13 @@ fn out_of_order(key: &str, expected: &[(i64, Expected)], seen: &[&Call]) -> Opti
         _ => true,
     };
     let at = (0..expected.len().max(seen.len())).find(differs)?;
-    let seen = seen.get(at).map(|call| (call.position, call.effect.clone(), call.process));
-    Some(Violation::Order { key: key.to_owned(), at, expected: expected.get(at).copied(), seen })
+    let seen = seen
+        .get(at)
+        .map(|call| (call.position, call.effect.clone(), call.process));
+    Some(Violation::Order {
+        key: key.to_owned(),
+        at,
+        expected: expected.get(at).copied(),
+        seen,
+    })
 }

@@ -53,7 +53,9 @@ const END: &str = ".";
 impl EventLog {
     /// Opens a log, new or not, to write at its end.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self(OpenOptions::new().append(true).create(true).open(path)?))
+        Ok(Self(
+            OpenOptions::new().append(true).create(true).open(path)?,
+        ))
     }
 
     /// Writes one line.
@@ -61,12 +63,18 @@ impl EventLog {
         let Line { process, seen } = line;
         // The break comes first: what a killed process left half written stays a line of its own.
         let text = match seen {
-            Seen::Began { key, position, effect } => {
+            Seen::Began {
+                key,
+                position,
+                effect,
+            } => {
                 format!("\n{process} began {key} {position} {effect} {END}")
             }
             Seen::Ended { key, position } => format!("\n{process} ended {key} {position} {END}"),
             Seen::Answered(records) => {
-                let records = records.iter().map(|(key, position)| format!(" {key} {position}"));
+                let records = records
+                    .iter()
+                    .map(|(key, position)| format!(" {key} {position}"));
                 format!("\n{process} answered{} {END}", records.collect::<String>())
             }
             Seen::Lost { key } => format!("\n{process} lost {key} {END}"),
@@ -74,7 +82,10 @@ impl EventLog {
         };
         let written = (&self.0).write(text.as_bytes())?;
         if written < text.len() {
-            return Err(io::Error::new(io::ErrorKind::WriteZero, "a line was written in part"));
+            return Err(io::Error::new(
+                io::ErrorKind::WriteZero,
+                "a line was written in part",
+            ));
         }
         Ok(())
     }
@@ -100,14 +111,23 @@ fn parse(line: &str) -> Option<Line> {
             position: position.parse().ok()?,
             effect: (*effect).to_owned(),
         },
-        ["ended", key, position] => Seen::Ended { key: (*key).to_owned(), position: position.parse().ok()? },
+        ["ended", key, position] => Seen::Ended {
+            key: (*key).to_owned(),
+            position: position.parse().ok()?,
+        },
         ["answered", records @ ..] => {
-            let record = |pair: &[&str]| Some((pair.first()?.to_string(), pair.get(1)?.parse().ok()?));
+            let record =
+                |pair: &[&str]| Some((pair.first()?.to_string(), pair.get(1)?.parse().ok()?));
             Seen::Answered(records.chunks(2).map(record).collect::<Option<_>>()?)
         }
-        ["lost", key] => Seen::Lost { key: (*key).to_owned() },
+        ["lost", key] => Seen::Lost {
+            key: (*key).to_owned(),
+        },
         ["killed"] => Seen::Killed,
         _ => return None,
     };
-    Some(Line { process: process.parse().ok()?, seen })
+    Some(Line {
+        process: process.parse().ok()?,
+        seen,
+    })
 }

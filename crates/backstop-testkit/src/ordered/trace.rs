@@ -50,16 +50,26 @@ impl Trace {
 
     /// The batches of a wave that this process brings, in the order in which they arrive.
     pub fn batches(&self, wave: usize, share: usize) -> Vec<Vec<Record>> {
-        let arrivals = self.arrivals(wave).into_iter().filter(|arrival| arrival.share == share);
-        let records: Vec<Record> =
-            arrivals.map(|arrival| record(arrival.key, position(arrival.place))).collect();
-        records.chunks(BATCH_RECORDS).map(<[Record]>::to_vec).collect()
+        let arrivals = self
+            .arrivals(wave)
+            .into_iter()
+            .filter(|arrival| arrival.share == share);
+        let records: Vec<Record> = arrivals
+            .map(|arrival| record(arrival.key, position(arrival.place)))
+            .collect();
+        records
+            .chunks(BATCH_RECORDS)
+            .map(<[Record]>::to_vec)
+            .collect()
     }
 
     /// The last record of a wave for each key that this process looks after: it brings them once more.
     pub fn last_of_wave(&self, wave: usize, share: usize) -> Vec<Record> {
         let last = self.last_position(wave);
-        (share..self.keys).step_by(self.shares).map(|key| record(key, last)).collect()
+        (share..self.keys)
+            .step_by(self.shares)
+            .map(|key| record(key, last))
+            .collect()
     }
 
     /// The highest position of a wave.
@@ -74,13 +84,21 @@ impl Trace {
 
     /// What must become of each position, in order: all keys, the calls of a key side by side.
     pub fn expected(&self) -> Vec<(StreamKey, Vec<(i64, Expected)>)> {
-        let never: Vec<BTreeSet<(usize, usize)>> = (0..self.waves()).map(|wave| self.never(wave)).collect();
+        let never: Vec<BTreeSet<(usize, usize)>> =
+            (0..self.waves()).map(|wave| self.never(wave)).collect();
         let of_key = |key: usize| {
             let of_wave = |wave: usize| {
                 let never = &never[wave];
                 self.places(wave).map(move |place| {
                     let is_missed = never.contains(&(key, place));
-                    (position(place), if is_missed { Expected::Missed } else { Expected::Handled })
+                    (
+                        position(place),
+                        if is_missed {
+                            Expected::Missed
+                        } else {
+                            Expected::Handled
+                        },
+                    )
                 })
             };
             (name(key), (0..self.waves()).flat_map(of_wave).collect())
@@ -107,10 +125,18 @@ impl Trace {
         let (mut dice, never) = (self.dice(wave, 1), self.never(wave));
         let mut arrivals = Vec::new();
         for key in 0..self.keys {
-            for place in self.places(wave).filter(|place| !never.contains(&(key, *place))) {
+            for place in self
+                .places(wave)
+                .filter(|place| !never.contains(&(key, *place)))
+            {
                 for _ in 0..if dice.random_bool(TWICE) { 2 } else { 1 } {
                     let at = (place + dice.random_range(0..=SHUFFLE_MAX), dice.random());
-                    arrivals.push(Arrival { at, share: dice.random_range(0..self.shares), key, place });
+                    arrivals.push(Arrival {
+                        at,
+                        share: dice.random_range(0..self.shares),
+                        key,
+                        place,
+                    });
                 }
             }
         }
@@ -142,5 +168,11 @@ fn name(key: usize) -> StreamKey {
 
 fn record(key: usize, position: i64) -> Record {
     let payload = Payload::stored(position.to_string().into_bytes());
-    Record { key: name(key), position, step: STEP, tenant: None, payload }
+    Record {
+        key: name(key),
+        position,
+        step: STEP,
+        tenant: None,
+        payload,
+    }
 }

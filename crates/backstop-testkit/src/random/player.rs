@@ -10,12 +10,14 @@ use backstop_core::bounds::DEAD_MAX_USUAL;
 use backstop_core::failure::{Cause, ErrorReport, Failure};
 use backstop_core::limits::{AMEND_MAX, LEASE_MAX, PROMOTE_MAX, SEIZE_MAX};
 use backstop_core::plan::Want;
-use backstop_core::port::{Amendment, Beat, Burial, Claim, Gate, Retention, Seize, Settled, Shelf, Swap};
+use backstop_core::port::{
+    Amendment, Beat, Burial, Claim, Gate, Retention, Seize, Settled, Shelf, Swap,
+};
 use backstop_core::unique::{States, Unique};
 use backstop_core::verdict::{Keep, Reason, Settlement};
 use backstop_core::{
-    Bounds, Fingerprint, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Outcome, Overflow, Priority,
-    QueueName, Span, State, Time, WorkerName,
+    Bounds, Fingerprint, JobId, Kind, Lease, LeaseNumber, Leased, NewJob, Outcome, Overflow,
+    Priority, QueueName, Span, State, Time, WorkerName,
 };
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -107,7 +109,9 @@ impl Player {
         match (operation, reply) {
             (_, Reply::Claimed(runs)) => self.runs.extend(runs.iter().cloned()),
             (Operation::Take(take), Reply::Taken(taken)) => self.learn_taken(take, taken),
-            (_, Reply::Seized(seized)) => self.runs.extend(seized.iter().map(|seized| seized.run.clone())),
+            (_, Reply::Seized(seized)) => self
+                .runs
+                .extend(seized.iter().map(|seized| seized.run.clone())),
             (Operation::Settle(settlements), Reply::Settled(answers)) => {
                 for (settlement, answer) in settlements.iter().zip(answers) {
                     if *answer == Settled::Applied {
@@ -145,7 +149,9 @@ impl Player {
         let name = format!("job-{}", self.pushed.len());
         let payload = backstop_core::Payload::stored(format!("\"{name}\"").into_bytes());
         let mut job = NewJob::new(JobId::named(&name), queue, self.kind(), payload);
-        job.priority = *Priority::ALL.choose(&mut self.dice).expect("there are levels");
+        job.priority = *Priority::ALL
+            .choose(&mut self.dice)
+            .expect("there are levels");
         job.run_at = match self.dice.random_range(0..10) {
             0..6 => None,
             6 => Some(self.now.before(self.span(10))),
@@ -160,13 +166,28 @@ impl Player {
 
     fn unique(&mut self) -> Unique {
         let waiting = States::of(&[State::Scheduled, State::Ready]);
-        let all_but_dead = [State::Scheduled, State::Ready, State::Running, State::Retrying, State::Done];
-        let reaches =
-            [States::LIVE, States::LIVE, States::of(&State::ALL), waiting, States::of(&all_but_dead)];
+        let all_but_dead = [
+            State::Scheduled,
+            State::Ready,
+            State::Running,
+            State::Retrying,
+            State::Done,
+        ];
+        let reaches = [
+            States::LIVE,
+            States::LIVE,
+            States::of(&State::ALL),
+            waiting,
+            States::of(&all_but_dead),
+        ];
         let text = KEYS.choose(&mut self.dice).expect("there are keys");
         Unique {
             key: given::key(text),
-            period: if self.flip(0.5) { None } else { Some(self.span(30)) },
+            period: if self.flip(0.5) {
+                None
+            } else {
+                Some(self.span(30))
+            },
             states: *reaches.choose(&mut self.dice).expect("there are reaches"),
         }
     }
@@ -180,9 +201,18 @@ impl Player {
         queues.rotate_left(first);
         queues.truncate(self.dice.random_range(1..=2));
         let wants = queues.into_iter().map(given::queue);
-        let wants: Vec<Want> =
-            wants.map(|queue| Want { queue, max: self.dice.random_range(1..=4) }).collect();
-        let claim = Claim { number: self.number(), worker: self.worker(), until: self.until(), wants };
+        let wants: Vec<Want> = wants
+            .map(|queue| Want {
+                queue,
+                max: self.dice.random_range(1..=4),
+            })
+            .collect();
+        let claim = Claim {
+            number: self.number(),
+            worker: self.worker(),
+            until: self.until(),
+            wants,
+        };
         self.claims.push(claim.clone());
         // A claim is repeated soon or never.
         let surplus = self.claims.len().saturating_sub(3);
@@ -197,8 +227,15 @@ impl Player {
             let settlement = self.settlement(&run);
             // Twice in one batch, with the same word or another one.
             if self.flip(0.1) && settlement.outcome != Outcome::Done(Keep::Gone) {
-                let word = if self.flip(0.5) { settlement.outcome.clone() } else { given::cancelled() };
-                let again = Settlement { lease: settlement.lease.clone(), outcome: word };
+                let word = if self.flip(0.5) {
+                    settlement.outcome.clone()
+                } else {
+                    given::cancelled()
+                };
+                let again = Settlement {
+                    lease: settlement.lease.clone(),
+                    outcome: word,
+                };
                 settlements.extend([settlement, again]);
             } else {
                 settlements.push(settlement);
@@ -215,13 +252,19 @@ impl Player {
             && last.as_ref().is_none_or(|last| last.lease != lease);
         match last {
             Some(last) if self.flip(0.3) => last,
-            _ if is_old_word || self.flip(0.05) => Settlement { lease: self.invented(lease), outcome },
+            _ if is_old_word || self.flip(0.05) => Settlement {
+                lease: self.invented(lease),
+                outcome,
+            },
             _ => Settlement { lease, outcome },
         }
     }
 
     fn invented(&mut self, lease: Lease) -> Lease {
-        Lease { number: self.number(), ..lease }
+        Lease {
+            number: self.number(),
+            ..lease
+        }
     }
 
     fn outcome(&mut self, run: &Leased) -> Outcome {
@@ -230,14 +273,32 @@ impl Player {
         let error = ErrorReport::message(format!("{word} at {}", self.now));
         let failure = Failure::new(self.now, run.attempt(), Cause::Failed, &worker, error);
         let history = run.history.with(failure);
-        let at = if self.flip(0.5) { self.now } else { self.now.after(self.span(12)) };
-        let death = if self.flip(0.3) { Reason::CrashedWorker } else { Reason::AttemptsExhausted };
+        let at = if self.flip(0.5) {
+            self.now
+        } else {
+            self.now.after(self.span(12))
+        };
+        let death = if self.flip(0.3) {
+            Reason::CrashedWorker
+        } else {
+            Reason::AttemptsExhausted
+        };
         match self.dice.random_range(0..12) {
             0..3 => Outcome::Done(Keep::Listed),
             3 => Outcome::Done(Keep::Gone),
-            4..6 => Outcome::Retry { at, history, anew: self.flip(0.3) },
-            6..8 => Outcome::Dead { reason: death, history },
-            8 => Outcome::Cancelled { reason: Reason::Unwanted, history },
+            4..6 => Outcome::Retry {
+                at,
+                history,
+                anew: self.flip(0.3),
+            },
+            6..8 => Outcome::Dead {
+                reason: death,
+                history,
+            },
+            8 => Outcome::Cancelled {
+                reason: Reason::Unwanted,
+                history,
+            },
             9 => Outcome::Released { at },
             10 => Outcome::Reran { at, history },
             _ => Outcome::Lost { at, history },
@@ -253,13 +314,22 @@ impl Player {
         let count = self.dice.random_range(0..=4);
         let leases = self.some_leases(count);
         let queues = vec![self.queue()];
-        Operation::Beat(Beat { worker: self.worker(), queues, leases, until: self.until() })
+        Operation::Beat(Beat {
+            worker: self.worker(),
+            queues,
+            leases,
+            until: self.until(),
+        })
     }
 
     fn promote(&mut self) -> Operation {
         // A repeated promotion goes on where the first one stopped, so that it must not stop early to be compared.
         let is_small = self.replies == Replies::Heard && self.flip(0.3);
-        Operation::Promote(if is_small { self.dice.random_range(1..=2) } else { PROMOTE_MAX })
+        Operation::Promote(if is_small {
+            self.dice.random_range(1..=2)
+        } else {
+            PROMOTE_MAX
+        })
     }
 
     fn seize(&mut self) -> Operation {
@@ -268,7 +338,13 @@ impl Player {
         }
         let (number, worker, until) = (self.number(), self.worker(), self.until());
         // Which part of a claim goes first is the store's choice, so that the whole is asked for.
-        let seize = Seize { number, worker, until, max: SEIZE_MAX, spared: Vec::new() };
+        let seize = Seize {
+            number,
+            worker,
+            until,
+            max: SEIZE_MAX,
+            spared: Vec::new(),
+        };
         self.seizes.push(seize.clone());
         let surplus = self.seizes.len().saturating_sub(2);
         self.seizes.drain(..surplus);
@@ -282,7 +358,10 @@ impl Player {
             2 => Action::Delete,
             _ => Action::Move(self.queue()),
         };
-        let only = State::ALL.choose(&mut self.dice).copied().filter(|_| self.flip(0.2));
+        let only = State::ALL
+            .choose(&mut self.dice)
+            .copied()
+            .filter(|_| self.flip(0.2));
         let selection = match self.dice.random_range(0..20) {
             0 => Selection::All,
             1 => Selection::Matching(Filter::default()),
@@ -290,8 +369,18 @@ impl Player {
             9..12 => Selection::Within(self.queue(), self.some_ids()),
             _ => Selection::Ids(self.some_ids()),
         };
-        let max = if self.flip(0.5) { self.dice.random_range(0..=3) } else { AMEND_MAX };
-        Operation::Amend(Amendment { selection, action, only, cursor: None, max })
+        let max = if self.flip(0.5) {
+            self.dice.random_range(0..=3)
+        } else {
+            AMEND_MAX
+        };
+        Operation::Amend(Amendment {
+            selection,
+            action,
+            only,
+            cursor: None,
+            max,
+        })
     }
 
     fn some_ids(&mut self) -> Vec<JobId> {
@@ -307,7 +396,10 @@ impl Player {
         Filter {
             queue: Some(self.queue()).filter(|_| self.flip(0.5)),
             kind: Some(self.kind()).filter(|_| self.flip(0.3)),
-            state: State::ALL.choose(&mut self.dice).copied().filter(|_| self.flip(0.6)),
+            state: State::ALL
+                .choose(&mut self.dice)
+                .copied()
+                .filter(|_| self.flip(0.6)),
             fingerprint: Some(Fingerprint::of(&ErrorReport::message("failure at 1")))
                 .filter(|_| self.flip(0.1)),
         }
@@ -316,13 +408,19 @@ impl Player {
     fn set_bounds(&mut self) -> Operation {
         // What gives way to a later job of its batch may free a key: the same push, made again, then answers differently.
         let overflow = match self.replies {
-            Replies::Heard => *Overflow::ALL.choose(&mut self.dice).expect("there are ways"),
+            Replies::Heard => *Overflow::ALL
+                .choose(&mut self.dice)
+                .expect("there are ways"),
             Replies::SometimesLost => Overflow::Reject,
         };
         let bounds = Bounds {
             max_size: Some(self.dice.random_range(1..=8)).filter(|_| self.flip(0.5)),
             overflow,
-            dead_max: if self.flip(0.5) { self.dice.random_range(0..=5) } else { DEAD_MAX_USUAL },
+            dead_max: if self.flip(0.5) {
+                self.dice.random_range(0..=5)
+            } else {
+                DEAD_MAX_USUAL
+            },
         };
         Operation::SetBounds(self.queue(), bounds)
     }
@@ -342,7 +440,9 @@ impl Player {
             requeues: self.dice.random_range(0..=2),
             inserted_at: finished_at.before(self.span(20)),
             finished_at,
-            reason: *Reason::ALL.choose(&mut self.dice).expect("there are reasons"),
+            reason: *Reason::ALL
+                .choose(&mut self.dice)
+                .expect("there are reasons"),
             history: given::history("failure at 7"),
         }
     }
@@ -365,14 +465,22 @@ impl Player {
     }
 
     fn set_gate(&mut self) -> Operation {
-        let gate = if self.flip(0.4) { Gate::Paused } else { Gate::Open };
+        let gate = if self.flip(0.4) {
+            Gate::Paused
+        } else {
+            Gate::Open
+        };
         Operation::SetGate(self.queue(), gate)
     }
 
     fn prune(&mut self) -> Operation {
         let usual = Some(self.shelf()).filter(|_| self.flip(0.7));
         let own = (self.queue(), self.shelf());
-        Operation::Prune(Retention { usual, queues: vec![own], max: self.dice.random_range(1..=50) })
+        Operation::Prune(Retention {
+            usual,
+            queues: vec![own],
+            max: self.dice.random_range(1..=50),
+        })
     }
 
     fn shelf(&mut self) -> Shelf {
@@ -393,7 +501,11 @@ impl Player {
     }
 
     fn some_leases(&mut self, count: usize) -> Vec<Lease> {
-        let mut leases: Vec<Lease> = self.some_runs(count).into_iter().map(|run| run.lease).collect();
+        let mut leases: Vec<Lease> = self
+            .some_runs(count)
+            .into_iter()
+            .map(|run| run.lease)
+            .collect();
         if let (true, Some(lease)) = (self.flip(0.1), leases.pop()) {
             leases.push(self.invented(lease));
         }

@@ -28,5 +28,7 @@ impl Seeds {
 }
 
 fn number(variable: &str) -> Option<u64> {
-    env::var(variable).ok().map(|text| text.parse().expect("a seed or a count is a whole number"))
+    env::var(variable)
+        .ok()
+        .map(|text| text.parse().expect("a seed or a count is a whole number"))
 }

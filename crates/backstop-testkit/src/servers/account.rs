@@ -28,7 +28,12 @@ impl Account {
     pub(super) fn prefix(self) -> Vec<String> {
         let words: &[&str] = match self {
             Self::Own => &[],
-            Self::Postgres => &["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"],
+            Self::Postgres => &[
+                "setpriv",
+                "--reuid=postgres",
+                "--regid=postgres",
+                "--clear-groups",
+            ],
         };
         words.iter().map(|word| (*word).to_owned()).collect()
     }
@@ -51,7 +56,9 @@ impl Account {
         let ended = fed.and_then(|()| child.wait());
         match ended {
             Ok(status) if status.success() => Ok(()),
-            ended => Err(NotStarted::Failed(format!("{file} could not be written: {ended:?}"))),
+            ended => Err(NotStarted::Failed(format!(
+                "{file} could not be written: {ended:?}"
+            ))),
         }
     }
 

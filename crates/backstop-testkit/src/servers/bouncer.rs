@@ -46,8 +46,17 @@ impl Bouncer {
         account.write(&file, configuration.as_bytes())?;
         let arguments = vec![file.display().to_string()];
         // SIGINT would wait until its clients have gone.
-        let launch = Launch { account, folder, signal: "TERM", program: "pgbouncer", arguments };
-        Ok(Self { addr, process: Process::start(launch, || TcpStream::connect(addr).is_ok())? })
+        let launch = Launch {
+            account,
+            folder,
+            signal: "TERM",
+            program: "pgbouncer",
+            arguments,
+        };
+        Ok(Self {
+            addr,
+            process: Process::start(launch, || TcpStream::connect(addr).is_ok())?,
+        })
     }
 
     /// Where it listens.

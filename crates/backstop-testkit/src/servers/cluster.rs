@@ -34,7 +34,11 @@ impl Cluster {
                 ("repl-diskless-sync-delay", "0".to_owned()),
             ],
         };
-        let node = |_| on_a_free_port("a node of a Redis Cluster", |addr| Redis::start_at(addr, &settings));
+        let node = |_| {
+            on_a_free_port("a node of a Redis Cluster", |addr| {
+                Redis::start_at(addr, &settings)
+            })
+        };
         let nodes: Vec<Redis> = (0..MASTERS * (1 + replicas_per_master)).map(node).collect();
         let addresses: Vec<String> = nodes.iter().map(|node| node.addr().to_string()).collect();
         let mut words = vec!["--cluster", "create"];
@@ -44,14 +48,20 @@ impl Cluster {
         nodes[0].cli(&words);
         let cluster = Self { nodes };
         cluster.until("all nodes agree", |cluster| {
-            cluster.nodes.iter().all(|node| agrees(node) && is_in_step(node))
+            cluster
+                .nodes
+                .iter()
+                .all(|node| agrees(node) && is_in_step(node))
         });
         cluster
     }
 
     /// Its address: all nodes that were masters at the start.
     pub fn url(&self) -> String {
-        let masters: Vec<String> = self.nodes[..MASTERS].iter().map(|node| node.addr().to_string()).collect();
+        let masters: Vec<String> = self.nodes[..MASTERS]
+            .iter()
+            .map(|node| node.addr().to_string())
+            .collect();
         format!("redis+cluster://{}", masters.join(","))
     }
 
@@ -62,30 +72,55 @@ impl Cluster {
 
     /// The nodes that are masters now.
     pub fn masters(&self) -> Vec<&Redis> {
-        self.nodes.iter().filter(|node| slots(node).is_some_and(|slots| !slots.is_empty())).collect()
+        self.nodes
+            .iter()
+            .filter(|node| slots(node).is_some_and(|slots| !slots.is_empty()))
+            .collect()
     }
 
     /// The master that serves a key now.
     pub fn master_of(&self, key: &str) -> &Redis {
         let slot = self.slot_of(key);
-        let serves =
-            |node: &&Redis| slots(node).is_some_and(|slots| slots.iter().any(|slots| slots.contains(&slot)));
-        self.nodes.iter().find(serves).expect("every slot is served")
+        let serves = |node: &&Redis| {
+            slots(node).is_some_and(|slots| slots.iter().any(|slots| slots.contains(&slot)))
+        };
+        self.nodes
+            .iter()
+            .find(serves)
+            .expect("every slot is served")
     }
 
     fn slot_of(&self, key: &str) -> u16 {
-        let slot = self.nodes.iter().find_map(|node| node.ask(&["cluster", "keyslot", key]));
-        slot.expect("a node answers").trim().parse().expect("a slot is a number")
+        let slot = self
+            .nodes
+            .iter()
+            .find_map(|node| node.ask(&["cluster", "keyslot", key]));
+        slot.expect("a node answers")
+            .trim()
+            .parse()
+            .expect("a slot is a number")
     }
 
     /// Begins to move the slot of a key to another master. Until it is there, some of its keys are here and some there.
     pub fn begin_to_move(&self, key: &str) -> Moving<'_> {
         let (from, slot) = (self.master_of(key), self.slot_of(key));
-        let to = self.masters().into_iter().find(|master| master.addr() != from.addr());
-        let moving = Moving { cluster: self, from, to: to.expect("there are three"), slot };
+        let to = self
+            .masters()
+            .into_iter()
+            .find(|master| master.addr() != from.addr());
+        let moving = Moving {
+            cluster: self,
+            from,
+            to: to.expect("there are three"),
+            slot,
+        };
         let number = slot.to_string();
-        moving.to.cli(&["cluster", "setslot", &number, "importing", &id(from)]);
-        moving.from.cli(&["cluster", "setslot", &number, "migrating", &id(moving.to)]);
+        moving
+            .to
+            .cli(&["cluster", "setslot", &number, "importing", &id(from)]);
+        moving
+            .from
+            .cli(&["cluster", "setslot", &number, "migrating", &id(moving.to)]);
         moving
     }
 
@@ -94,7 +129,12 @@ impl Cluster {
         let lost = slots(master).expect("it is alive");
         master.kill();
         self.until("a replica takes over", |cluster| {
-            let others = || cluster.nodes.iter().filter(|node| node.addr() != master.addr());
+            let others = || {
+                cluster
+                    .nodes
+                    .iter()
+                    .filter(|node| node.addr() != master.addr())
+            };
             others().any(|node| slots(node).as_ref() == Some(&lost)) && others().all(agrees)
         });
     }
@@ -102,7 +142,10 @@ impl Cluster {
     fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + AGREE_TIME_MAX;
         while !holds(self) {
-            assert!(Instant::now() < deadline, "the Redis Cluster: waited {AGREE_TIME_MAX:?} until {what}");
+            assert!(
+                Instant::now() < deadline,
+                "the Redis Cluster: waited {AGREE_TIME_MAX:?} until {what}"
+            );
             std::thread::sleep(LOOK_EVERY);
         }
     }
@@ -120,10 +163,18 @@ pub struct Moving<'a> {
 impl Moving<'_> {
     /// Moves so many keys at most; answers how many.
     pub fn move_keys(&self, max: usize) -> usize {
-        let keys = self.from.cli(&["cluster", "getkeysinslot", &self.slot.to_string(), &max.to_string()]);
+        let keys = self.from.cli(&[
+            "cluster",
+            "getkeysinslot",
+            &self.slot.to_string(),
+            &max.to_string(),
+        ]);
         let keys: Vec<&str> = keys.lines().filter(|key| !key.is_empty()).collect();
         if !keys.is_empty() {
-            let (host, port) = (self.to.addr().ip().to_string(), self.to.addr().port().to_string());
+            let (host, port) = (
+                self.to.addr().ip().to_string(),
+                self.to.addr().port().to_string(),
+            );
             let words = ["migrate", &host, &port, "", "0", "5000", "keys"];
             self.from.cli(&[&words[..], &keys].concat());
         }
@@ -162,5 +213,6 @@ fn range(word: &str) -> Option<RangeInclusive<u16>> {
 
 /// Whether a node sees all slots served.
 fn agrees(node: &Redis) -> bool {
-    node.ask(&["cluster", "info"]).is_some_and(|info| info.contains("cluster_state:ok"))
+    node.ask(&["cluster", "info"])
+        .is_some_and(|info| info.contains("cluster_state:ok"))
 }

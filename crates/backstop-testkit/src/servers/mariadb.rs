@@ -44,10 +44,22 @@ impl Mariadb {
                 arguments.push(format!("--{option}={}", to.display()));
             }
         }
-        let launch = Launch { account, folder, signal: "TERM", program: "mariadbd", arguments };
+        let launch = Launch {
+            account,
+            folder,
+            signal: "TERM",
+            program: "mariadbd",
+            arguments,
+        };
         let process = Process::start(launch, || admin(addr, "SELECT 1").is_ok())?;
-        admin(addr, &format!("CREATE USER {USER}@'%' IDENTIFIED BY '{PASSWORD}'"))?;
-        Ok(Self { addr, _process: process })
+        admin(
+            addr,
+            &format!("CREATE USER {USER}@'%' IDENTIFIED BY '{PASSWORD}'"),
+        )?;
+        Ok(Self {
+            addr,
+            _process: process,
+        })
     }
 
     /// Where it listens.
@@ -78,7 +90,12 @@ impl Mariadb {
 
 fn init(account: Account, data: &Path) -> Result<(), NotStarted> {
     let data = format!("--datadir={}", data.display());
-    let words = ["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"];
+    let words = [
+        "--no-defaults",
+        &data,
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+    ];
     account.run(&program::find("mariadb-install-db")?, &words)?;
     Ok(())
 }
@@ -101,8 +118,19 @@ fn arguments(addr: SocketAddr, folder: &Path) -> Vec<String> {
 
 fn admin(addr: SocketAddr, statements: &str) -> Result<String, NotStarted> {
     let mut command = Command::new(program::find("mariadb")?);
-    command.args(["--no-defaults", "--protocol=tcp", "--user=root", "--batch", "--skip-column-names"]);
+    command.args([
+        "--no-defaults",
+        "--protocol=tcp",
+        "--user=root",
+        "--batch",
+        "--skip-column-names",
+    ]);
     command.args(["-h", &addr.ip().to_string(), "-P", &addr.port().to_string()]);
-    command.args(["--connect-timeout=5", "--default-character-set=utf8mb4", "-e", statements]);
+    command.args([
+        "--connect-timeout=5",
+        "--default-character-set=utf8mb4",
+        "-e",
+        statements,
+    ]);
     program::output(&mut command)
 }

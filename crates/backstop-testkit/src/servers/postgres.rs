@@ -49,7 +49,10 @@ pub struct Postgres {
 
 impl Postgres {
     /// Starts one.
-    #[expect(clippy::needless_pass_by_value, reason = "settings are written where they are passed")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "settings are written where they are passed"
+    )]
     pub fn start(settings: Settings) -> Self {
         on_a_free_port("PostgreSQL", |addr| Self::start_at(addr, &settings))
     }
@@ -65,7 +68,13 @@ impl Postgres {
         }
         let arguments = arguments(addr, &folder, settings);
         // SIGINT ends the sessions; SIGTERM would wait for them.
-        let launch = Launch { account, folder, signal: "INT", program: "postgres", arguments };
+        let launch = Launch {
+            account,
+            folder,
+            signal: "INT",
+            program: "postgres",
+            arguments,
+        };
         let process = Process::start(launch, || answers(addr))?;
         admin(addr, "postgres", "CREATE ROLE backstop LOGIN")?;
         admin(addr, "postgres", "CREATE DATABASE backstop OWNER backstop")?;
@@ -140,7 +149,13 @@ pub(super) fn url_at(addr: SocketAddr) -> String {
 
 fn init(account: Account, data: &Path) -> Result<(), NotStarted> {
     let (initdb, data) = (program::find("initdb")?, data.display().to_string());
-    let words = ["--pgdata", &data, "--username=postgres", "--auth=trust", "--no-sync"];
+    let words = [
+        "--pgdata",
+        &data,
+        "--username=postgres",
+        "--auth=trust",
+        "--no-sync",
+    ];
     let plain = ["--locale=C.UTF-8", "--encoding=UTF8"];
     let sorted = by_a_language(&account.run(&initdb, &["--help"])?);
     account.run(&initdb, &[&words[..], &plain, sorted].concat())?;
@@ -150,12 +165,17 @@ fn init(account: Account, data: &Path) -> Result<(), NotStarted> {
 /// Sorting by a language and not by bytes, as most databases in use do: a statement that counts on bytes shows there.
 /// PostgreSQL 14 can do so only with a language that is installed on the machine, and none may be.
 fn by_a_language(help: &str) -> &'static [&'static str] {
-    if help.contains("--locale-provider") { &["--locale-provider=icu", "--icu-locale=en-US"] } else { &[] }
+    if help.contains("--locale-provider") {
+        &["--locale-provider=icu", "--icu-locale=en-US"]
+    } else {
+        &[]
+    }
 }
 
 pub(super) fn copy(account: Account, from: &Path, to: &Path) -> Result<(), NotStarted> {
     let content = std::fs::read(from);
-    let content = content.map_err(|error| NotStarted::Failed(format!("{}: {error}", from.display())))?;
+    let content =
+        content.map_err(|error| NotStarted::Failed(format!("{}: {error}", from.display())))?;
     account.write(to, &content)
 }
 
@@ -182,7 +202,9 @@ fn arguments(addr: SocketAddr, folder: &Path, settings: &Settings) -> Vec<String
     }
     options.extend(settings.options.iter().cloned());
     let data = ["-D".to_owned(), folder.join("data").display().to_string()];
-    let options = options.into_iter().flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")]);
+    let options = options
+        .into_iter()
+        .flat_map(|(name, value)| ["-c".to_owned(), format!("{name}={value}")]);
     data.into_iter().chain(options).collect()
 }
 
@@ -194,6 +216,21 @@ fn answers(addr: SocketAddr) -> bool {
 fn admin(addr: SocketAddr, database: &str, statement: &str) -> Result<String, NotStarted> {
     let mut command = Command::new(program::find("psql")?);
     command.args(["-h", &addr.ip().to_string(), "-p", &addr.port().to_string()]);
-    command.args(["-U", "postgres", "-d", database, "-v", "ON_ERROR_STOP=1", "-X", "-q", "-A", "-t"]);
-    program::output(command.args(["-c", statement]).env("PGCONNECT_TIMEOUT", "5"))
+    command.args([
+        "-U",
+        "postgres",
+        "-d",
+        database,
+        "-v",
+        "ON_ERROR_STOP=1",
+        "-X",
+        "-q",
+        "-A",
+        "-t",
+    ]);
+    program::output(
+        command
+            .args(["-c", statement])
+            .env("PGCONNECT_TIMEOUT", "5"),
+    )
 }

@@ -66,7 +66,10 @@ struct Guard {
 }
 
 /// Starts a server on a port that is free: `start` is given one address after another until it is not taken.
-pub(super) fn on_a_free_port<T>(name: &str, start: impl Fn(SocketAddr) -> Result<T, NotStarted>) -> T {
+pub(super) fn on_a_free_port<T>(
+    name: &str,
+    start: impl Fn(SocketAddr) -> Result<T, NotStarted>,
+) -> T {
     let started = (0..PORT_TRIES_MAX)
         .map(|_| start(super::port::free()))
         .find(|started| !matches!(started, Err(NotStarted::PortInUse)))
@@ -75,7 +78,10 @@ pub(super) fn on_a_free_port<T>(name: &str, start: impl Fn(SocketAddr) -> Result
 }
 
 /// What was started. A test has nothing better to do without it than to say why.
-#[expect(clippy::panic, reason = "what a test needs and does not get ends the test")]
+#[expect(
+    clippy::panic,
+    reason = "what a test needs and does not get ends the test"
+)]
 pub(super) fn running<T>(name: &str, started: Result<T, NotStarted>) -> T {
     started.unwrap_or_else(|cause| panic!("{name} for tests: {cause}"))
 }
@@ -85,8 +91,14 @@ impl Process {
     pub(super) fn start(launch: Launch, answers: impl Fn() -> bool) -> Result<Self, NotStarted> {
         let program = program::find(launch.program)?;
         let mut guard = Command::new("sh");
-        guard.args(["-c", GUARD, "guard"]).arg(&launch.folder).arg(launch.signal);
-        guard.args(launch.account.prefix()).arg(program).args(&launch.arguments);
+        guard
+            .args(["-c", GUARD, "guard"])
+            .arg(&launch.folder)
+            .arg(launch.signal);
+        guard
+            .args(launch.account.prefix())
+            .arg(program)
+            .args(&launch.arguments);
         // Its own group: a Ctrl-C in the terminal is for the test, the guard has to outlive it.
         guard.process_group(0).current_dir("/");
         let mut shell = guard
@@ -97,8 +109,15 @@ impl Process {
             .map_err(|error| NotStarted::Failed(format!("sh: {error}")))?;
         let orders = shell.stdin.take();
         let answered = BufReader::new(shell.stdout.take().expect("it is piped"));
-        let guard = Mutex::new(Guard { shell, orders, answers: answered });
-        let process = Self { folder: launch.folder, guard };
+        let guard = Mutex::new(Guard {
+            shell,
+            orders,
+            answers: answered,
+        });
+        let process = Self {
+            folder: launch.folder,
+            guard,
+        };
         process.start_again(answers)?;
         Ok(process)
     }
@@ -148,7 +167,10 @@ impl Process {
         let orders = guard.orders.as_mut().expect("only a drop takes it away");
         writeln!(orders, "{order}").expect("the guard listens");
         let mut answer = String::new();
-        guard.answers.read_line(&mut answer).expect("the guard answers");
+        guard
+            .answers
+            .read_line(&mut answer)
+            .expect("the guard answers");
     }
 }
 

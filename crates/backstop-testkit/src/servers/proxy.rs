@@ -108,7 +108,9 @@ async fn carry(mut client: TcpStream, target: SocketAddr, mode: watch::Receiver<
     if *mode.borrow() == Mode::HalfOpen {
         return std::future::pending().await;
     }
-    let Ok(mut server) = TcpStream::connect(target).await else { return };
+    let Ok(mut server) = TcpStream::connect(target).await else {
+        return;
+    };
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let ended = tokio::select! {
@@ -162,7 +164,8 @@ async fn pass(
             Mode::Slow { delay } => tokio::time::sleep(delay).await,
             Mode::Reset { after_bytes } if direction == Direction::Reply => {
                 if passed_bytes + length > after_bytes {
-                    to.write_all(&piece[..after_bytes.saturating_sub(passed_bytes)]).await?;
+                    to.write_all(&piece[..after_bytes.saturating_sub(passed_bytes)])
+                        .await?;
                     return Ok(End::Reset);
                 }
             }

@@ -41,7 +41,10 @@ pub struct Redis {
 
 impl Redis {
     /// Starts one.
-    #[expect(clippy::needless_pass_by_value, reason = "settings are written where they are passed")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "settings are written where they are passed"
+    )]
     pub fn start(settings: Settings) -> Self {
         on_a_free_port("Redis", |addr| Self::start_at(addr, &settings))
     }
@@ -56,8 +59,17 @@ impl Redis {
             // Before version 7 a value of several words is several arguments.
             arguments.extend(value.split(' ').map(ToOwned::to_owned));
         }
-        let launch = Launch { account, folder, signal: "TERM", program: "redis-server", arguments };
-        Ok(Self { addr, process: Process::start(launch, || answers(addr))? })
+        let launch = Launch {
+            account,
+            folder,
+            signal: "TERM",
+            program: "redis-server",
+            arguments,
+        };
+        Ok(Self {
+            addr,
+            process: Process::start(launch, || answers(addr))?,
+        })
     }
 
     /// Where it listens.
@@ -95,7 +107,11 @@ impl Redis {
         let deadline = Instant::now() + REPLICATED_TIME_MAX;
         let written = number(&self.cli(&["info", "replication"]), "master_repl_offset:");
         while number(&self.cli(&["info", "replication"]), ",offset=") < written {
-            assert!(Instant::now() < deadline, "no replica of {} has come to {written:?}", self.addr);
+            assert!(
+                Instant::now() < deadline,
+                "no replica of {} has come to {written:?}",
+                self.addr
+            );
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -120,7 +136,10 @@ impl Redis {
 /// The number behind a name where it is told first.
 fn number(told: &str, name: &str) -> Option<u64> {
     let (_, rest) = told.split_once(name)?;
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    rest.split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 fn arguments(addr: SocketAddr, append: Append) -> Vec<String> {
@@ -154,11 +173,14 @@ pub(super) fn answers(addr: SocketAddr) -> bool {
 /// Whether a node has all that its master has; a master has.
 pub(super) fn is_in_step(node: &Redis) -> bool {
     let is = |info: &str| info.contains("role:master") || info.contains("master_link_status:up");
-    node.ask(&["info", "replication"]).is_some_and(|info| is(&info))
+    node.ask(&["info", "replication"])
+        .is_some_and(|info| is(&info))
 }
 
 fn cli(addr: SocketAddr, words: &[&str]) -> Result<String, NotStarted> {
     let mut command = Command::new(program::find("redis-cli")?);
-    command.args(["-h", &addr.ip().to_string(), "-p", &addr.port().to_string()]).args(words);
+    command
+        .args(["-h", &addr.ip().to_string(), "-p", &addr.port().to_string()])
+        .args(words);
     program::output(&mut command)
 }

@@ -34,21 +34,38 @@ impl Sentinel {
     /// Starts all of them, and returns when they know each other.
     pub fn start() -> Self {
         let at_once = ("repl-diskless-sync-delay", "0".to_owned());
-        let master = Redis::start(Settings { options: vec![at_once], ..Settings::default() });
+        let master = Redis::start(Settings {
+            options: vec![at_once],
+            ..Settings::default()
+        });
         let port = master.addr().port();
         let follow = ("replicaof", format!("127.0.0.1 {port}"));
-        let replica = Redis::start(Settings { options: vec![follow], ..Settings::default() });
-        let watcher = |_| on_a_free_port("a sentinel", |addr| Watcher::start_at(addr, port));
-        let sentinel = Self { master, replica, sentinels: (0..SENTINELS).map(watcher).collect() };
-        sentinel.until("they know each other, and the replica has all", |sentinel| {
-            sentinel.sentinels.iter().all(Watcher::knows_all) && is_in_step(&sentinel.replica)
+        let replica = Redis::start(Settings {
+            options: vec![follow],
+            ..Settings::default()
         });
+        let watcher = |_| on_a_free_port("a sentinel", |addr| Watcher::start_at(addr, port));
+        let sentinel = Self {
+            master,
+            replica,
+            sentinels: (0..SENTINELS).map(watcher).collect(),
+        };
+        sentinel.until(
+            "they know each other, and the replica has all",
+            |sentinel| {
+                sentinel.sentinels.iter().all(Watcher::knows_all) && is_in_step(&sentinel.replica)
+            },
+        );
         sentinel
     }
 
     /// Their addresses and the name of the master.
     pub fn url(&self) -> String {
-        let sentinels: Vec<String> = self.sentinels.iter().map(|watcher| watcher.addr.to_string()).collect();
+        let sentinels: Vec<String> = self
+            .sentinels
+            .iter()
+            .map(|watcher| watcher.addr.to_string())
+            .collect();
         format!("redis+sentinel://{}/{MASTER_NAME}", sentinels.join(","))
     }
 
@@ -77,15 +94,24 @@ impl Sentinel {
         self.master.kill();
         let promoted = self.replica.addr().port().to_string();
         self.until("the replica is master", |sentinel| {
-            sentinel.sentinels.iter().all(|watcher| watcher.master().contains(&promoted))
-                && sentinel.replica.ask(&["role"]).is_some_and(|role| role.starts_with("master"))
+            sentinel
+                .sentinels
+                .iter()
+                .all(|watcher| watcher.master().contains(&promoted))
+                && sentinel
+                    .replica
+                    .ask(&["role"])
+                    .is_some_and(|role| role.starts_with("master"))
         });
     }
 
     fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + AGREE_TIME_MAX;
         while !holds(self) {
-            assert!(Instant::now() < deadline, "the sentinels: waited {AGREE_TIME_MAX:?} until {what}");
+            assert!(
+                Instant::now() < deadline,
+                "the sentinels: waited {AGREE_TIME_MAX:?} until {what}"
+            );
             std::thread::sleep(LOOK_EVERY);
         }
     }
@@ -107,9 +133,18 @@ impl Watcher {
         );
         account.write(&file, configuration.as_bytes())?;
         let arguments = vec![file.display().to_string(), "--sentinel".to_owned()];
-        let launch = Launch { account, folder, signal: "TERM", program: "redis-server", arguments };
+        let launch = Launch {
+            account,
+            folder,
+            signal: "TERM",
+            program: "redis-server",
+            arguments,
+        };
         let process = Process::start(launch, || answers(addr))?;
-        Ok(Self { addr, _process: process })
+        Ok(Self {
+            addr,
+            _process: process,
+        })
     }
 
     /// Whether it knows the replica and the other sentinels.

@@ -15,7 +15,12 @@ fn listens(addr: SocketAddr) -> bool {
 #[test]
 fn postgres_answers_restarts_and_is_gone_at_the_end() {
     let postgres = Postgres::start(postgres::Settings::default());
-    assert_eq!(postgres.sql("SELECT rolsuper FROM pg_roles WHERE rolname = 'backstop'").trim(), "f");
+    assert_eq!(
+        postgres
+            .sql("SELECT rolsuper FROM pg_roles WHERE rolname = 'backstop'")
+            .trim(),
+        "f"
+    );
     assert_eq!(postgres.sql("SHOW fsync").trim(), "off");
     postgres.sql("CREATE TABLE kept (n int)");
     postgres.kill();
@@ -36,8 +41,13 @@ fn postgres_answers_restarts_and_is_gone_at_the_end() {
 fn the_role_of_the_address_makes_schemas() {
     let url = postgres().url();
     let script = "CREATE SCHEMA made; SELECT 'yes'";
-    let said = Command::new("psql").args([&url, "-X", "-q", "-A", "-t", "-c", script]).output();
-    assert_eq!(String::from_utf8_lossy(&said.expect("psql").stdout).trim(), "yes");
+    let said = Command::new("psql")
+        .args([&url, "-X", "-q", "-A", "-t", "-c", script])
+        .output();
+    assert_eq!(
+        String::from_utf8_lossy(&said.expect("psql").stdout).trim(),
+        "yes"
+    );
     assert_ne!(postgres().fresh_url(), postgres().fresh_url());
 }
 
@@ -46,18 +56,27 @@ fn mariadb_gives_a_database_to_each_and_is_gone_at_the_end() {
     let mariadb = Mariadb::start();
     let (url, other) = (mariadb.fresh_url(), mariadb.fresh_url());
     assert_ne!(url, other);
-    mariadb.sql_in(&url, "CREATE TABLE kept (n int); INSERT INTO kept VALUES (7)");
+    mariadb.sql_in(
+        &url,
+        "CREATE TABLE kept (n int); INSERT INTO kept VALUES (7)",
+    );
     assert_eq!(mariadb.sql_in(&url, "SELECT n FROM kept").trim(), "7");
     let folder = PathBuf::from(mariadb.sql("SELECT @@datadir").trim());
     assert!(folder.exists());
     let addr = mariadb.addr();
     drop(mariadb);
-    assert!(!folder.exists() && !listens(addr), "it goes with its folder");
+    assert!(
+        !folder.exists() && !listens(addr),
+        "it goes with its folder"
+    );
 }
 
 #[test]
 fn redis_keeps_what_it_answered_when_it_is_killed() {
-    let settings = redis::Settings { append: redis::Append::Always, ..Default::default() };
+    let settings = redis::Settings {
+        append: redis::Append::Always,
+        ..Default::default()
+    };
     let redis = Redis::start(settings);
     assert_eq!(redis.cli(&["set", "k", "v"]).trim(), "OK");
     redis.kill();
@@ -73,7 +92,11 @@ fn a_cluster_serves_all_slots_and_survives_a_master() {
     let cluster = Cluster::start(1);
     let owner = |key: &str| {
         let owns = |node: &&Redis| !node.cli(&["get", key]).starts_with("MOVED");
-        cluster.masters().into_iter().find(owns).expect("every slot has a master")
+        cluster
+            .masters()
+            .into_iter()
+            .find(owns)
+            .expect("every slot has a master")
     };
     let master = owner("k");
     assert_eq!(master.cli(&["set", "k", "v"]).trim(), "OK");
@@ -96,15 +119,25 @@ fn sentinels_promote_the_replica() {
 #[test]
 fn a_bouncer_passes_statements_on() {
     let bouncer = Bouncer::start(postgres());
-    let said = Command::new("psql").args([&bouncer.url(), "-X", "-A", "-t", "-c", "SELECT 7"]).output();
-    assert_eq!(String::from_utf8_lossy(&said.expect("psql").stdout).trim(), "7", "{}", bouncer.log());
+    let said = Command::new("psql")
+        .args([&bouncer.url(), "-X", "-A", "-t", "-c", "SELECT 7"])
+        .output();
+    assert_eq!(
+        String::from_utf8_lossy(&said.expect("psql").stdout).trim(),
+        "7",
+        "{}",
+        bouncer.log()
+    );
 }
 
 /// What the next test runs as a process of its own, to be killed.
 #[test]
 fn victim() {
     if std::env::var_os("BACKSTOP_SERVER_VICTIM").is_some() {
-        println!("\nserver {}", Redis::start(redis::Settings::default()).addr());
+        println!(
+            "\nserver {}",
+            Redis::start(redis::Settings::default()).addr()
+        );
         std::thread::sleep(PATIENCE);
     }
 }
@@ -120,7 +153,9 @@ fn a_server_ends_with_a_process_that_is_killed() {
     let mut lines = BufReader::new(victim.stdout.take().expect("piped")).lines();
     let addr: SocketAddr = lines
         .find_map(|line| {
-            line.expect("text").strip_prefix("server ").map(|addr| addr.parse().expect("an address"))
+            line.expect("text")
+                .strip_prefix("server ")
+                .map(|addr| addr.parse().expect("an address"))
         })
         .expect("it says where");
     assert!(listens(addr));

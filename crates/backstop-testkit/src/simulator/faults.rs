@@ -33,12 +33,20 @@ impl Fired {
     }
 
     pub(super) fn add(&self, fault: &'static str, count: u64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(fault).or_default() += count;
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(fault)
+            .or_default() += count;
     }
 
     /// The counts, by name.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -59,7 +67,13 @@ pub(super) struct Faults {
 impl Faults {
     /// A quarter of the faults are absent from any one seed: rare combinations come up that way.
     pub(super) fn from_seed(dice: &mut StdRng) -> Self {
-        let mut chance = |most: f64| if dice.random_bool(0.25) { 0.0 } else { dice.random_range(0.0..most) };
+        let mut chance = |most: f64| {
+            if dice.random_bool(0.25) {
+                0.0
+            } else {
+                dice.random_range(0.0..most)
+            }
+        };
         let calls = Odds {
             refused: chance(0.1),
             lost_reply: chance(0.1),

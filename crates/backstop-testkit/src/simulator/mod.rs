@@ -63,12 +63,21 @@ async fn run(seed: u64) -> Simulation {
     let memory = Arc::new(MemoryStore::new());
     let recorder = Recorder::default();
     let ground = Ground {
-        store: Arc::new(Witness::new(Arc::<MemoryStore>::clone(&memory), recorder.clone())),
+        store: Arc::new(Witness::new(
+            Arc::<MemoryStore>::clone(&memory),
+            recorder.clone(),
+        )),
         clock: Arc::new(VirtualClock::start()),
         recorder,
         fired: Fired::default(),
     };
-    let mut world = World { ground, faults, workers: Vec::new(), started: 0, dice };
+    let mut world = World {
+        ground,
+        faults,
+        workers: Vec::new(),
+        started: 0,
+        dice,
+    };
     let producer = world.produce(jobs);
     for _ in 0..workers {
         world.start_worker();
@@ -95,17 +104,28 @@ impl World {
     fn start_worker(&mut self) {
         self.started += 1;
         let name = format!("worker-{}", self.started);
-        self.workers.push(Worker::start(&self.ground, self.faults, &name, &mut self.dice));
+        self.workers.push(Worker::start(
+            &self.ground,
+            self.faults,
+            &name,
+            &mut self.dice,
+        ));
     }
 
     /// A producer that pushes all jobs, gives up on some, and comes back to others.
     fn produce(&mut self, jobs: usize) -> tokio::task::JoinHandle<()> {
         let process = Simulated::start(&self.ground, &self.faults, &mut self.dice);
-        let (recorder, mut dice) = (self.ground.recorder.clone(), StdRng::seed_from_u64(self.dice.random()));
+        let (recorder, mut dice) = (
+            self.ground.recorder.clone(),
+            StdRng::seed_from_u64(self.dice.random()),
+        );
         tokio::spawn(async move {
             for n in 0..jobs {
                 let name = format!("job-{n}");
-                let mut draft = process.backstop.draft(QUEUES[dice.random_range(0..2)]).id(&name);
+                let mut draft = process
+                    .backstop
+                    .draft(QUEUES[dice.random_range(0..2)])
+                    .id(&name);
                 draft = draft.priority(Priority::ALL[dice.random_range(0..4)]);
                 if dice.random_bool(0.3) {
                     draft = draft.after(Span::millis(dice.random_range(0..30_000)));
@@ -137,7 +157,9 @@ impl World {
         }
         if self.dice.random_bool(self.faults.clock_jump) {
             self.ground.fired.note("clock jumped");
-            self.ground.clock.jump(self.dice.random_range(-60_000_000..60_000_000));
+            self.ground
+                .clock
+                .jump(self.dice.random_range(-60_000_000..60_000_000));
         }
         if self.dice.random_bool(self.faults.store_down) {
             self.take_store_down();
@@ -153,7 +175,9 @@ impl World {
         let Some(at) = self.some_worker() else { return };
         let victim = self.workers.swap_remove(at);
         self.ground.fired.note("crash");
-        self.ground.fired.add("lease lost", victim.running.progress().lost);
+        self.ground
+            .fired
+            .add("lease lost", victim.running.progress().lost);
         victim.process.pulse.set(Life::Dead);
         drop(victim.running);
         self.start_worker();
@@ -187,7 +211,11 @@ impl World {
     }
 
     fn take_store_down(&mut self) {
-        let flaky: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.process.flaky)).collect();
+        let flaky: Vec<_> = self
+            .workers
+            .iter()
+            .map(|worker| Arc::clone(&worker.process.flaky))
+            .collect();
         let length = Duration::from_millis(self.dice.random_range(100..20_000));
         tokio::spawn(async move {
             for flaky in &flaky {
@@ -205,7 +233,11 @@ impl World {
         for worker in &self.workers {
             worker.process.heal();
         }
-        self.faults = Faults { calls: Odds::default(), twice: 0.0, ..self.faults };
+        self.faults = Faults {
+            calls: Odds::default(),
+            twice: 0.0,
+            ..self.faults
+        };
         self.start_worker();
     }
 
@@ -213,7 +245,10 @@ impl World {
     async fn drain(&mut self, memory: &MemoryStore) {
         let step = Duration::from_millis(500);
         for _ in 0..LIVENESS_MAX.as_millis() / step.as_millis() {
-            let queues = memory.queues(self.ground.clock.now()).await.expect("memory answers");
+            let queues = memory
+                .queues(self.ground.clock.now())
+                .await
+                .expect("memory answers");
             if queues.iter().all(|queue| queue.counts.live() == 0) {
                 return;
             }
@@ -227,9 +262,16 @@ impl World {
             let progress = worker.running.stopped().await;
             self.ground.fired.add("lease lost", progress.lost);
         }
-        let state = FinalState::read(memory, self.ground.clock.now()).await.expect("memory answers");
+        let state = FinalState::read(memory, self.ground.clock.now())
+            .await
+            .expect("memory answers");
         let violations = check(&self.ground.recorder.history(), &state);
-        let lines = self.ground.recorder.events().into_iter().map(|event| format!("{event}\n"));
+        let lines = self
+            .ground
+            .recorder
+            .events()
+            .into_iter()
+            .map(|event| format!("{event}\n"));
         Simulation {
             options,
             jobs: state.jobs.len(),

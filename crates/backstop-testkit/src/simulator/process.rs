@@ -1,7 +1,9 @@
 //! One simulated process: everything it asks of the store goes through here, where it can be stopped in the middle.
 
 use super::faults::Fired;
-use crate::forward::{forward_backlog, forward_cells, forward_operator, forward_store, forward_streams};
+use crate::forward::{
+    forward_backlog, forward_cells, forward_operator, forward_store, forward_streams,
+};
 use backstop_core::port::{Answer, Hints, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -70,8 +72,20 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(inner: Arc<dyn Store>, pulse: Pulse, twice: f64, seed: u64, fired: Fired) -> Self {
-        Self { inner, pulse, twice, dice: Mutex::new(StdRng::seed_from_u64(seed)), fired }
+    pub(super) fn new(
+        inner: Arc<dyn Store>,
+        pulse: Pulse,
+        twice: f64,
+        seed: u64,
+        fired: Fired,
+    ) -> Self {
+        Self {
+            inner,
+            pulse,
+            twice,
+            dice: Mutex::new(StdRng::seed_from_u64(seed)),
+            fired,
+        }
     }
 
     /// One call on its way to the store and back. A process that died meanwhile never hears the answer.
@@ -81,7 +95,12 @@ impl Process {
         F: Future<Output = Answer<T>> + Send,
     {
         self.pulse.running().await;
-        if self.dice.lock().unwrap_or_else(PoisonError::into_inner).random_bool(self.twice) {
+        if self
+            .dice
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .random_bool(self.twice)
+        {
             self.fired.note("delivered twice");
             drop(call().await);
         }

@@ -4,7 +4,8 @@ use crate::forward::{forward_cells, forward_operator, forward_store, forward_str
 use crate::history::Recorder;
 use async_trait::async_trait;
 use backstop_core::port::{
-    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure, Settled, Store,
+    Answer, Backlog, Beat, Beaten, Claim, Claimed, Enqueued, Hints, Promoted, Seize, Seizure,
+    Settled, Store,
 };
 use backstop_core::verdict::Settlement;
 use backstop_core::{Lease, NewJob, Time};
@@ -21,7 +22,11 @@ pub(super) struct Witness {
 
 impl Witness {
     pub(super) fn new(inner: Arc<dyn Store>, recorder: Recorder) -> Self {
-        Self { inner, recorder, accepted: Mutex::default() }
+        Self {
+            inner,
+            recorder,
+            accepted: Mutex::default(),
+        }
     }
 
     async fn pass<T, F>(&self, _: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
@@ -64,7 +69,10 @@ impl Backlog for Witness {
 
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>> {
         let answers = self.inner.settle(settlements.clone(), now).await?;
-        let applied = settlements.iter().zip(&answers).filter(|(_, answer)| **answer == Settled::Applied);
+        let applied = settlements
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| **answer == Settled::Applied);
         applied.for_each(|(settlement, _)| self.note(settlement));
         Ok(answers)
     }

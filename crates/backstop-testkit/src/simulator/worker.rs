@@ -6,7 +6,9 @@ use crate::flaky::{Fault, Flaky};
 use crate::history::Ran;
 use crate::history::Recorder;
 use backstop::testing::VirtualClock;
-use backstop::{Backstop, Fail, QueueSettings, Random, RetryPolicy, Run, Running, Services, Span, Timing};
+use backstop::{
+    Backstop, Fail, QueueSettings, Random, RetryPolicy, Run, Running, Services, Span, Timing,
+};
 use backstop_core::port::{Shelf, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -36,12 +38,27 @@ pub(super) struct Simulated {
 impl Simulated {
     pub(super) fn start(ground: &Ground, faults: &Faults, dice: &mut StdRng) -> Self {
         let pulse = Pulse::beating();
-        let flaky = Arc::new(Flaky::with_odds(Arc::clone(&ground.store), dice.random(), faults.calls));
+        let flaky = Arc::new(Flaky::with_odds(
+            Arc::clone(&ground.store),
+            dice.random(),
+            faults.calls,
+        ));
         let way: Arc<dyn Store> = Arc::<Flaky>::clone(&flaky);
-        let process = Process::new(way, pulse.clone(), faults.twice, dice.random(), ground.fired.clone());
+        let process = Process::new(
+            way,
+            pulse.clone(),
+            faults.twice,
+            dice.random(),
+            ground.fired.clone(),
+        );
         let clock = Arc::<VirtualClock>::clone(&ground.clock);
         let backstop = Backstop::on(Arc::new(process), clock, Random::seeded(dice.random()));
-        Self { pulse, flaky, backstop, ground: ground.clone() }
+        Self {
+            pulse,
+            flaky,
+            backstop,
+            ground: ground.clone(),
+        }
     }
 
     /// From now on nothing goes wrong between this process and the store.
@@ -71,9 +88,17 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn start(ground: &Ground, faults: Faults, name: &str, dice: &mut StdRng) -> Self {
         let process = Simulated::start(ground, &faults, dice);
-        let timing = Timing { poll: Span::millis(500), grace: Span::secs(5), ..Timing::default() };
-        let mut builder =
-            process.backstop.worker().name(name).services(Services::CallersRuntime).timing(timing);
+        let timing = Timing {
+            poll: Span::millis(500),
+            grace: Span::secs(5),
+            ..Timing::default()
+        };
+        let mut builder = process
+            .backstop
+            .worker()
+            .name(name)
+            .services(Services::CallersRuntime)
+            .timing(timing);
         for queue in QUEUES {
             let hand = Hand {
                 name: name.to_owned(),
@@ -83,9 +108,13 @@ impl Worker {
                 seed: dice.random(),
             };
             let handler = move |run: Run| hand.clone().handle(run);
-            builder = builder.handle_raw(queue, handler).queue(queue, settings(dice));
+            builder = builder
+                .handle_raw(queue, handler)
+                .queue(queue, settings(dice));
         }
-        let running = builder.start().expect("the simulated worker's settings are sound");
+        let running = builder
+            .start()
+            .expect("the simulated worker's settings are sound");
         Self { process, running }
     }
 }
@@ -99,7 +128,11 @@ fn settings(dice: &mut StdRng) -> QueueSettings {
         timeout: Some(Span::secs(20)),
         lease: Span::secs(5),
         // Everything stays to be checked.
-        shelf: Shelf { done_for: Span::days(1_000), done_max: u64::MAX, ..Shelf::default() },
+        shelf: Shelf {
+            done_for: Span::days(1_000),
+            done_max: u64::MAX,
+            ..Shelf::default()
+        },
         ..QueueSettings::default()
     }
 }
@@ -116,10 +149,15 @@ struct Hand {
 
 impl Hand {
     async fn handle(self, run: Run) -> Result<(), Fail> {
-        let mut dice = StdRng::seed_from_u64(self.seed ^ run.lease().number.as_i64().unsigned_abs());
+        let mut dice =
+            StdRng::seed_from_u64(self.seed ^ run.lease().number.as_i64().unsigned_abs());
         self.pulse.running().await;
         self.ground.recorder.started(&run, &self.name);
-        let long = if run.queue().as_str() == "slow" { 12_000 } else { 300 };
+        let long = if run.queue().as_str() == "slow" {
+            12_000
+        } else {
+            300
+        };
         tokio::time::sleep(Duration::from_millis(dice.random_range(0..long))).await;
         // A process that was killed or stopped meanwhile does not go on.
         self.pulse.running().await;
@@ -129,7 +167,9 @@ impl Hand {
             std::panic::resume_unwind(Box::new("simulated panic".to_owned()));
         }
         let failed = dice.random_bool(self.faults.handler_fails);
-        self.ground.recorder.ended(&run, if failed { Ran::Failed } else { Ran::Done });
+        self.ground
+            .recorder
+            .ended(&run, if failed { Ran::Failed } else { Ran::Done });
         if failed {
             self.ground.fired.note("handler failed");
             return Err(Fail::retry("simulated failure"));

@@ -40,10 +40,15 @@ async fn check(server: Server, modes: &[Mode]) {
         let ended = stream.ended();
         tokio::time::sleep(FAULT / 2).await;
         let lets_through = !matches!(mode, Mode::Cut | Mode::HalfOpen);
-        assert!(lets_through || stream.ended() == ended, "nothing was to get through");
+        assert!(
+            lets_through || stream.ended() == ended,
+            "nothing was to get through"
+        );
     }
     proxy.set(Mode::Pass);
-    stream.assert_at_work_again(&format!("{server:?} after {modes:?}")).await;
+    stream
+        .assert_at_work_again(&format!("{server:?} after {modes:?}"))
+        .await;
     stream.finish().await.assert_sound();
 }
 
@@ -52,7 +57,9 @@ const RESETS: [Mode; 4] = [
     Mode::Reset { after_bytes: 1 },
     Mode::Reset { after_bytes: 700 },
     Mode::Reset { after_bytes: 3_000 },
-    Mode::Reset { after_bytes: 20_000 },
+    Mode::Reset {
+        after_bytes: 20_000,
+    },
 ];
 
 macro_rules! cases {
@@ -77,7 +84,13 @@ macro_rules! cases {
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn is_slow() {
-                check(Server::$server, &[Mode::Slow { delay: Duration::from_millis(50) }]).await;
+                check(
+                    Server::$server,
+                    &[Mode::Slow {
+                        delay: Duration::from_millis(50),
+                    }],
+                )
+                .await;
             }
         }
     };

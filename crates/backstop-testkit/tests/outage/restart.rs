@@ -17,13 +17,20 @@ async fn check(name: &str, store: &str, fault: impl Fn()) -> Outcome {
 }
 
 fn durable_postgres() -> Postgres {
-    Postgres::start(postgres::Settings { fsync: postgres::Fsync::On, ..Default::default() })
+    Postgres::start(postgres::Settings {
+        fsync: postgres::Fsync::On,
+        ..Default::default()
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn postgres_is_restarted() {
     let server = durable_postgres();
-    check("PostgreSQL restarted", &server.fresh_url(), || server.restart()).await.assert_sound();
+    check("PostgreSQL restarted", &server.fresh_url(), || {
+        server.restart()
+    })
+    .await
+    .assert_sound();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -33,22 +40,32 @@ async fn postgres_is_killed() {
         server.kill();
         server.restart();
     };
-    check("PostgreSQL killed", &server.fresh_url(), fault).await.excusing_forgotten_runs().assert_sound();
+    check("PostgreSQL killed", &server.fresh_url(), fault)
+        .await
+        .excusing_forgotten_runs()
+        .assert_sound();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_sessions_of_postgres_are_ended() {
     let server = durable_postgres();
     let fault = || assert!(server.kill_backends() > 0, "there were none to end");
-    check("sessions ended", &server.fresh_url(), fault).await.assert_sound();
+    check("sessions ended", &server.fresh_url(), fault)
+        .await
+        .assert_sound();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn redis_is_killed() {
-    let server = Redis::start(redis::Settings { append: redis::Append::Always, ..Default::default() });
+    let server = Redis::start(redis::Settings {
+        append: redis::Append::Always,
+        ..Default::default()
+    });
     let fault = || {
         server.kill();
         server.restart();
     };
-    check("Redis killed", &server.fresh_url(), fault).await.assert_sound();
+    check("Redis killed", &server.fresh_url(), fault)
+        .await
+        .assert_sound();
 }

@@ -16,7 +16,10 @@ const KEYS_OF_A_PIECE: usize = 5;
 async fn the_slot_of_a_queue_moves_there_and_back() {
     let cluster = Cluster::start(0);
     let store = cluster.fresh_url();
-    let prefix = store.split_once("prefix=").expect("a fresh store has a prefix").1;
+    let prefix = store
+        .split_once("prefix=")
+        .expect("a fresh store has a prefix")
+        .1;
     let key = format!("{prefix}:{{{QUEUE}}}:meta");
     let mut stream = Stream::start_with(&store, &[QUEUE, OTHER], WORKERS).await;
     for _ in 0..MOVES {
@@ -27,7 +30,10 @@ async fn the_slot_of_a_queue_moves_there_and_back() {
             pieces += 1;
             stream.assert_goes_on(OTHER).await;
         }
-        assert!(pieces > 1, "there was no time at which some keys were here and some there");
+        assert!(
+            pieces > 1,
+            "there was no time at which some keys were here and some there"
+        );
         tokio::task::block_in_place(|| moving.finish());
         assert_ne!(cluster.master_of(&key).addr(), owner);
         stream.assert_at_work_again("slot moved").await;

@@ -2,7 +2,8 @@
 
 use backstop::core::port::{QueueStatus, Shelf, WorkerStatus};
 use backstop::{
-    Backstop, Draft, Fail, JobId, Progress, QueueSettings, RetryPolicy, Run, Running, Span, State, Timing,
+    Backstop, Draft, Fail, JobId, Progress, QueueSettings, RetryPolicy, Run, Running, Span, State,
+    Timing,
 };
 use backstop_testkit::history::{Event, FinalState, Ran, Recorder, Violation, check};
 use std::sync::Arc;
@@ -65,18 +66,36 @@ impl Stream {
     pub(crate) async fn start_with(store: &str, queues: &[&'static str], workers: usize) -> Self {
         let backstop = Backstop::open(store).await.expect("the store opens");
         let (recorder, enough) = (Recorder::default(), Arc::<AtomicBool>::default());
-        let flows = queues.iter().map(|queue| Flow { queue, ended: Arc::default() }).collect::<Vec<_>>();
+        let flows = queues
+            .iter()
+            .map(|queue| Flow {
+                queue,
+                ended: Arc::default(),
+            })
+            .collect::<Vec<_>>();
         let mut running = vec![start_worker(&backstop, &flows, &recorder)];
         for _ in 1..workers {
             let own = Backstop::open(store).await.expect("the store opens");
             running.push(start_worker(&own, &flows, &recorder));
         }
         let mut producers = JoinSet::new();
-        for (queue, producer) in queues.iter().flat_map(|queue| (0..PRODUCERS).map(move |n| (*queue, n))) {
-            let (backstop, recorder, enough) = (backstop.clone(), recorder.clone(), Arc::clone(&enough));
+        for (queue, producer) in queues
+            .iter()
+            .flat_map(|queue| (0..PRODUCERS).map(move |n| (*queue, n)))
+        {
+            let (backstop, recorder, enough) =
+                (backstop.clone(), recorder.clone(), Arc::clone(&enough));
             producers.spawn(produce(backstop, queue, producer, recorder, enough));
         }
-        let stream = Self { backstop, workers: running, flows, producers, enough, recorder, probes: 0 };
+        let stream = Self {
+            backstop,
+            workers: running,
+            flows,
+            producers,
+            enough,
+            recorder,
+            probes: 0,
+        };
         for queue in queues {
             stream.assert_flows(queue).await;
         }
@@ -87,15 +106,24 @@ impl Stream {
     pub(crate) async fn assert_goes_on(&self, queue: &str) {
         let since = Instant::now();
         let going = self.ended_of(queue) + JOBS_GOING;
-        self.until(&format!("{queue} goes on"), |stream| stream.ended_of(queue) >= going).await;
+        self.until(&format!("{queue} goes on"), |stream| {
+            stream.ended_of(queue) >= going
+        })
+        .await;
         let took = since.elapsed();
-        assert!(took < AT_WORK_MAX, "{queue}: {JOBS_GOING} jobs took {took:?}");
+        assert!(
+            took < AT_WORK_MAX,
+            "{queue}: {JOBS_GOING} jobs took {took:?}"
+        );
     }
 
     /// Waits until so many more jobs of a queue are worked as a stream that flows has.
     pub(crate) async fn assert_flows(&self, queue: &str) {
         let flowing = self.ended_of(queue) + JOBS_FLOWING;
-        self.until(&format!("{queue} flows"), |stream| stream.ended_of(queue) >= flowing).await;
+        self.until(&format!("{queue} flows"), |stream| {
+            stream.ended_of(queue) >= flowing
+        })
+        .await;
     }
 
     /// Sees to it that all parts of the worker are at work in time: a job that is due in a moment, pushed from now on,
@@ -106,23 +134,41 @@ impl Stream {
         let name = format!("probe-{}", self.probes);
         let probe = self.backstop.draft(QUEUE).id(&name).after(PROBE_DUE);
         while !push(probe.clone(), &self.recorder).await {
-            assert!(since.elapsed() < PATIENCE, "no push gets through: {:?}", self.progress());
+            assert!(
+                since.elapsed() < PATIENCE,
+                "no push gets through: {:?}",
+                self.progress()
+            );
         }
         let probe = JobId::named(&name);
         let has_ended = |event: &Event| matches!(event, Event::Ended { job, .. } if *job == probe);
-        self.until("the probe is worked", |stream| stream.recorder.events().iter().any(has_ended)).await;
+        self.until("the probe is worked", |stream| {
+            stream.recorder.events().iter().any(has_ended)
+        })
+        .await;
         while !self.is_beating(Span::from(since.elapsed())).await {
-            assert!(since.elapsed() < PATIENCE, "no beat gets through: {:?}", self.progress());
+            assert!(
+                since.elapsed() < PATIENCE,
+                "no beat gets through: {:?}",
+                self.progress()
+            );
         }
         let took = since.elapsed();
         println!("{after}: at work again after {took:?}");
-        assert!(took < AT_WORK_MAX, "{after}: at work again only after {took:?}");
+        assert!(
+            took < AT_WORK_MAX,
+            "{after}: at work again only after {took:?}"
+        );
         self.assert_flows(QUEUE).await;
     }
 
     /// Whether every worker has given a sign of life within this time.
     async fn is_beating(&self, within: Span) -> bool {
-        let workers = self.backstop.store().workers(within, self.backstop.now()).await;
+        let workers = self
+            .backstop
+            .store()
+            .workers(within, self.backstop.now())
+            .await;
         let is_among = |worker: &Running, beating: &[WorkerStatus]| {
             beating.iter().any(|seen| seen.name == *worker.name())
         };
@@ -135,13 +181,21 @@ impl Stream {
 
     /// Handlers of a queue's jobs that came back so far.
     pub(crate) fn ended_of(&self, queue: &str) -> usize {
-        let flow = self.flows.iter().find(|flow| flow.queue == queue).expect("it is a queue of the stream");
+        let flow = self
+            .flows
+            .iter()
+            .find(|flow| flow.queue == queue)
+            .expect("it is a queue of the stream");
         flow.ended.load(Ordering::Relaxed)
     }
 
     /// Handlers that came back so far.
     pub(crate) fn ended(&self) -> usize {
-        self.recorder.events().iter().filter(|event| matches!(event, Event::Ended { .. })).count()
+        self.recorder
+            .events()
+            .iter()
+            .filter(|event| matches!(event, Event::Ended { .. }))
+            .count()
     }
 
     /// Ends the pushing, waits until all is worked, and looks for broken promises.
@@ -150,28 +204,42 @@ impl Stream {
         while self.producers.join_next().await.is_some() {}
         let since = Instant::now();
         while self.is_any_live().await {
-            assert!(since.elapsed() < PATIENCE, "the rest is not worked off: {:?}", self.progress());
+            assert!(
+                since.elapsed() < PATIENCE,
+                "the rest is not worked off: {:?}",
+                self.progress()
+            );
             tokio::time::sleep(LOOK_EVERY).await;
         }
         for worker in self.workers {
             worker.stop();
             worker.stopped().await;
         }
-        let state = FinalState::read(&**self.backstop.store(), self.backstop.now()).await.expect("read");
-        Outcome { violations: check(&self.recorder.history(), &state), state }
+        let state = FinalState::read(&**self.backstop.store(), self.backstop.now())
+            .await
+            .expect("read");
+        Outcome {
+            violations: check(&self.recorder.history(), &state),
+            state,
+        }
     }
 
     /// As long as the store does not answer, something may be.
     async fn is_any_live(&self) -> bool {
         let queues = self.backstop.store().queues(self.backstop.now()).await;
-        queues.map_or(true, |queues| queues.iter().any(|queue| queue.counts.live() > 0))
+        queues.map_or(true, |queues| {
+            queues.iter().any(|queue| queue.counts.live() > 0)
+        })
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let since = Instant::now();
         while !holds(self) {
             let progress = self.progress();
-            assert!(since.elapsed() < PATIENCE, "waited {PATIENCE:?} until {what}: {progress:?}");
+            assert!(
+                since.elapsed() < PATIENCE,
+                "waited {PATIENCE:?} until {what}: {progress:?}"
+            );
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
@@ -181,7 +249,8 @@ impl Outcome {
     /// The same, but for runs that the store knows nothing of: a server that crashes may forget the last claims and,
     /// where a replica takes over, the last settlements. Those jobs run again.
     pub(crate) fn excusing_forgotten_runs(mut self) -> Self {
-        self.violations.retain(|violation| !matches!(violation, Violation::Overrun { .. }));
+        self.violations
+            .retain(|violation| !matches!(violation, Violation::Overrun { .. }));
         self
     }
 
@@ -189,10 +258,27 @@ impl Outcome {
     pub(crate) fn assert_sound(&self) {
         assert!(self.violations.is_empty(), "{:#?}", self.violations);
         let totals = |of: fn(&QueueStatus) -> u64| self.state.queues.iter().map(of).sum::<u64>();
-        let done = self.state.jobs.iter().filter(|job| job.state == State::Done).count() as u64;
-        assert_eq!(done, self.state.jobs.len() as u64, "every job of the stream can be done");
-        assert_eq!(totals(|queue| queue.totals.done), done, "every success was accepted once");
-        assert_eq!(totals(|queue| queue.totals.enqueued), done, "every job was taken in once");
+        let done = self
+            .state
+            .jobs
+            .iter()
+            .filter(|job| job.state == State::Done)
+            .count() as u64;
+        assert_eq!(
+            done,
+            self.state.jobs.len() as u64,
+            "every job of the stream can be done"
+        );
+        assert_eq!(
+            totals(|queue| queue.totals.done),
+            done,
+            "every success was accepted once"
+        );
+        assert_eq!(
+            totals(|queue| queue.totals.enqueued),
+            done,
+            "every job was taken in once"
+        );
     }
 }
 
@@ -203,22 +289,34 @@ fn start_worker(backstop: &Backstop, flows: &[Flow], recorder: &Recorder) -> Run
             .expect("a policy"),
         lease: LEASE,
         // Everything stays to be checked.
-        shelf: Shelf { done_max: u64::MAX, ..Shelf::default() },
+        shelf: Shelf {
+            done_max: u64::MAX,
+            ..Shelf::default()
+        },
         ..QueueSettings::default()
     };
-    let timing = Timing { sweep: Span::millis(300), poll: Span::millis(200), ..Timing::default() };
+    let timing = Timing {
+        sweep: Span::millis(300),
+        poll: Span::millis(200),
+        ..Timing::default()
+    };
     let mut worker = backstop.worker().timing(timing);
     for Flow { queue, ended } in flows.iter().cloned() {
         let recorder = recorder.clone();
         let handler = move |run: Run| handle(run, recorder.clone(), Arc::clone(&ended));
-        worker = worker.handle_raw(queue, handler).queue(queue, settings.clone());
+        worker = worker
+            .handle_raw(queue, handler)
+            .queue(queue, settings.clone());
     }
     worker.start().expect("the worker starts")
 }
 
 async fn handle(run: Run, recorder: Recorder, ended: Arc<AtomicUsize>) -> Result<(), Fail> {
     recorder.started(&run, "the worker");
-    tokio::time::sleep(Duration::from_millis(u64::from(run.id().as_bytes()[15] % 16))).await;
+    tokio::time::sleep(Duration::from_millis(u64::from(
+        run.id().as_bytes()[15] % 16,
+    )))
+    .await;
     recorder.ended(&run, Ran::Done);
     ended.fetch_add(1, Ordering::Relaxed);
     Ok(())
@@ -235,7 +333,11 @@ async fn produce(
         if enough.load(Ordering::Relaxed) {
             return;
         }
-        push(backstop.draft(queue).id(&format!("{queue}-{producer}-{n}")), &recorder).await;
+        push(
+            backstop.draft(queue).id(&format!("{queue}-{producer}-{n}")),
+            &recorder,
+        )
+        .await;
         tokio::time::sleep(PUSH_EVERY).await;
     }
 }

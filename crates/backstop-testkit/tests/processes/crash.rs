@@ -26,29 +26,65 @@ async fn check(store: &str, trial: Trial) {
         fleet.kill(alive[victim]);
         alive[victim] = fleet.start_worker();
     }
-    assert!(fleet.live().await > 0, "the last kill must have met work, or it showed nothing");
+    assert!(
+        fleet.live().await > 0,
+        "the last kill must have met work, or it showed nothing"
+    );
     fleet.until_ended().await;
     let state = fleet.assert_sound().await;
     let lost: u32 = state.jobs.iter().map(|job| job.lost_leases).sum();
-    assert!(lost > 0, "so many kills must have cost leases, or nothing was shown");
-    println!("seed {seed}: {} kills, {lost} lease(s) lost, {:?}", trial.kills, state.queues[0].totals);
+    assert!(
+        lost > 0,
+        "so many kills must have cost leases, or nothing was shown"
+    );
+    println!(
+        "seed {seed}: {} kills, {lost} lease(s) lost, {:?}",
+        trial.kills, state.queues[0].totals
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_lose_nothing_on_sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = format!("sqlite:{}", folder.path().join("crash.db").display());
-    check(&store, Trial { jobs: 10_000, kills: 50 }).await;
+    check(
+        &store,
+        Trial {
+            jobs: 10_000,
+            kills: 50,
+        },
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_lose_nothing_on_postgres() {
-    let server = Postgres::start(postgres::Settings { fsync: postgres::Fsync::On, ..Default::default() });
-    check(&server.fresh_url(), Trial { jobs: 6_000, kills: 30 }).await;
+    let server = Postgres::start(postgres::Settings {
+        fsync: postgres::Fsync::On,
+        ..Default::default()
+    });
+    check(
+        &server.fresh_url(),
+        Trial {
+            jobs: 6_000,
+            kills: 30,
+        },
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_lose_nothing_on_redis() {
-    let server = Redis::start(redis::Settings { append: redis::Append::Always, ..Default::default() });
-    check(&server.fresh_url(), Trial { jobs: 6_000, kills: 30 }).await;
+    let server = Redis::start(redis::Settings {
+        append: redis::Append::Always,
+        ..Default::default()
+    });
+    check(
+        &server.fresh_url(),
+        Trial {
+            jobs: 6_000,
+            kills: 30,
+        },
+    )
+    .await;
 }

@@ -75,7 +75,9 @@ impl Crew {
             kills: Vec::new(),
             killed: 0,
         };
-        crew.members = (0..trace.shares).map(|share| crew.start_member(share)).collect();
+        crew.members = (0..trace.shares)
+            .map(|share| crew.start_member(share))
+            .collect();
         crew
     }
 
@@ -89,7 +91,11 @@ impl Crew {
         let deadline = Instant::now() + PHASE_TIME_MAX;
         let mut asked = Instant::now();
         while !self.is_through(wave).await {
-            assert!(Instant::now() < deadline, "wave {wave} is not through: {:?}", self.status().await);
+            assert!(
+                Instant::now() < deadline,
+                "wave {wave} is not through: {:?}",
+                self.status().await
+            );
             while asked.elapsed() < ASK_EVERY {
                 self.kill_if_due(&[WAIT_SHORT, &format!("sweep {wave}")]);
                 std::thread::sleep(LOOK_EVERY);
@@ -104,7 +110,8 @@ impl Crew {
         let from = self.log.bytes().expect("the log has a length");
         let calls: usize = (0..wave).map(|wave| self.trace.calls(wave)).sum();
         let to = from + from * self.trace.calls(wave) as u64 * 2 / (3 * calls.max(1) as u64);
-        self.kills.extend((0..kills).map(|_| self.dice.random_range(from..to)));
+        self.kills
+            .extend((0..kills).map(|_| self.dice.random_range(from..to)));
         self.kills.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
     }
 
@@ -117,12 +124,21 @@ impl Crew {
         }
         let deadline = Instant::now() + PHASE_TIME_MAX;
         let mut done: BTreeSet<u32> = BTreeSet::new();
-        while !self.members.iter().all(|member| done.contains(&member.number)) {
-            assert!(Instant::now() < deadline, "`{last}` is not done within {PHASE_TIME_MAX:?}");
+        while !self
+            .members
+            .iter()
+            .all(|member| done.contains(&member.number))
+        {
+            assert!(
+                Instant::now() < deadline,
+                "`{last}` is not done within {PHASE_TIME_MAX:?}"
+            );
             match self.said.recv_timeout(LOOK_EVERY) {
                 Ok(Said { number, line }) if line == last => drop(done.insert(number)),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => unreachable!("the crew keeps a sender itself"),
+                Err(RecvTimeoutError::Disconnected) => {
+                    unreachable!("the crew keeps a sender itself")
+                }
             }
             self.kill_if_due(orders);
         }
@@ -139,7 +155,11 @@ impl Crew {
     fn kill_if_due(&mut self, orders: &[&str]) {
         for member in &mut self.members {
             let ended = member.process.try_wait().expect("asked");
-            assert!(ended.is_none(), "process {} ended by itself: {ended:?}", member.number);
+            assert!(
+                ended.is_none(),
+                "process {} ended by itself: {ended:?}",
+                member.number
+            );
         }
         let bytes = self.log.bytes().expect("the log has a length");
         if self.kills.last().is_none_or(|at| *at > bytes) {
@@ -150,7 +170,12 @@ impl Crew {
         let member = &mut self.members[share];
         member.process.kill().expect("killed");
         member.process.wait().expect("gone");
-        self.log.append(&Line { process: member.number, seen: Seen::Killed }).expect("written down");
+        self.log
+            .append(&Line {
+                process: member.number,
+                seen: Seen::Killed,
+            })
+            .expect("written down");
         self.killed += 1;
         self.members[share] = self.start_member(share);
         self.order(share, orders);
@@ -158,39 +183,74 @@ impl Crew {
 
     fn start_member(&mut self, share: usize) -> Member {
         self.started += 1;
-        let (number, Trace { seed, keys, positions, wave, shares }) = (self.started, self.trace);
+        let (
+            number,
+            Trace {
+                seed,
+                keys,
+                positions,
+                wave,
+                shares,
+            },
+        ) = (self.started, self.trace);
         let numbers = [keys, positions, wave, shares, share].map(|number| number.to_string());
         let mut command = Command::new(env!("CARGO_BIN_EXE_stream_worker"));
-        command.arg(&self.store).arg(self.folder.path()).arg(self.lease.as_millis().to_string());
+        command
+            .arg(&self.store)
+            .arg(self.folder.path())
+            .arg(self.lease.as_millis().to_string());
         command.arg(seed.to_string()).args(numbers);
-        command.arg(number.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg(number.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut process = command.spawn().expect("the process starts");
         let orders = process.stdin.take().expect("it is piped");
-        let (ear, stdout) = (self.ear.clone(), process.stdout.take().expect("it is piped"));
+        let (ear, stdout) = (
+            self.ear.clone(),
+            process.stdout.take().expect("it is piped"),
+        );
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 // Nobody listens any more when the test is over.
                 let _ = ear.send(Said { number, line });
             }
         });
-        Member { number, process, orders }
+        Member {
+            number,
+            process,
+            orders,
+        }
     }
 
     async fn status(&self) -> Option<StreamStatus> {
-        self.backstop.stream("ordered").expect("a name").status().await.expect("the store answers")
+        self.backstop
+            .stream("ordered")
+            .expect("a name")
+            .status()
+            .await
+            .expect("the store answers")
     }
 
     /// Whether every key has come to the end of the wave, and holds nothing.
     async fn is_through(&self, wave: usize) -> bool {
-        let (stream, last) =
-            (self.backstop.stream("ordered").expect("a name"), self.trace.last_position(wave));
+        let (stream, last) = (
+            self.backstop.stream("ordered").expect("a name"),
+            self.trace.last_position(wave),
+        );
         if self.status().await.is_none_or(|status| status.records > 0) {
             return false;
         }
         let (mut after, mut through) = (None, 0);
         loop {
-            let keys = stream.keys(after, WhichKeys::All, 1_000).await.expect("the store answers");
-            through += keys.iter().filter(|key| key.watermark == Some(last)).count();
+            let keys = stream
+                .keys(after, WhichKeys::All, 1_000)
+                .await
+                .expect("the store answers");
+            through += keys
+                .iter()
+                .filter(|key| key.watermark == Some(last))
+                .count();
             after = keys.last().map(|key| key.key.clone());
             if after.is_none() {
                 return through == self.trace.keys;
@@ -203,8 +263,17 @@ impl Crew {
     pub(crate) async fn assert_sound(&self, unkilled_max: usize) -> bool {
         let lines = EventLog::read(self.folder.path().join("log")).expect("the log can be read");
         let checked = check(&self.trace, &lines);
-        let broken: Vec<String> = checked.violations.iter().take(20).map(ToString::to_string).collect();
-        assert!(broken.is_empty(), "{} broken: {broken:#?}", checked.violations.len());
+        let broken: Vec<String> = checked
+            .violations
+            .iter()
+            .take(20)
+            .map(ToString::to_string)
+            .collect();
+        assert!(
+            broken.is_empty(),
+            "{} broken: {broken:#?}",
+            checked.violations.len()
+        );
         assert!(
             checked.unkilled <= unkilled_max,
             "{} calls came again without a kill, by {} lost leases",
@@ -212,10 +281,22 @@ impl Crew {
             checked.lost
         );
         let counts = self.status().await.expect("the stream is known").counts;
-        let calls: usize = (0..self.trace.waves()).map(|wave| self.trace.calls(wave)).sum();
-        let of = [Count::Late, Count::CircuitBreaker, Count::StoreFailures, Count::Dead, Count::Failures];
+        let calls: usize = (0..self.trace.waves())
+            .map(|wave| self.trace.calls(wave))
+            .sum();
+        let of = [
+            Count::Late,
+            Count::CircuitBreaker,
+            Count::StoreFailures,
+            Count::Dead,
+            Count::Failures,
+        ];
         assert_eq!(of.map(|count| counts[count]), [0; 5], "{counts:?}");
-        assert_eq!(counts[Count::Handled] + counts[Count::Misses], calls as u64, "each was accepted once");
+        assert_eq!(
+            counts[Count::Handled] + counts[Count::Misses],
+            calls as u64,
+            "each was accepted once"
+        );
         assert_eq!(counts.held(), 0);
         println!(
             "{} kills, {} calls cut, {} repeated ({} of them without a kill, by {} lost leases), {} handled, {} missed, {} duplicates",
@@ -242,7 +323,8 @@ impl Drop for Crew {
         if std::thread::panicking() {
             self.folder.disable_cleanup(true);
             println!("the log is in {}", self.folder.path().display());
-            let warnings = std::fs::read_to_string(self.folder.path().join("warnings")).unwrap_or_default();
+            let warnings =
+                std::fs::read_to_string(self.folder.path().join("warnings")).unwrap_or_default();
             for warning in warnings.lines().rev().take(WARNINGS_SHOWN) {
                 println!("{warning}");
             }

@@ -39,7 +39,13 @@ impl Fleet {
         let answers = backstop.push_jobs(jobs).await.expect("pushed");
         assert!(answers.iter().all(|answer| *answer == Enqueued::Inserted));
         let logs = tempfile::tempdir().expect("a folder");
-        Self { backstop, store: store.to_owned(), logs, pushed, workers: Vec::new() }
+        Self {
+            backstop,
+            store: store.to_owned(),
+            logs,
+            pushed,
+            workers: Vec::new(),
+        }
     }
 
     /// Starts a process; answers its place in the fleet.
@@ -47,9 +53,17 @@ impl Fleet {
         let at = self.workers.len();
         let log = self.logs.path().join(format!("history-{at}.log"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_crash_worker"));
-        command.arg(&self.store).arg(&log).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .arg(&self.store)
+            .arg(&log)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let process = command.spawn().expect("the worker starts");
-        self.workers.push(Worker { process, log, is_killed: false });
+        self.workers.push(Worker {
+            process,
+            log,
+            is_killed: false,
+        });
         at
     }
 
@@ -57,7 +71,9 @@ impl Fleet {
     pub(crate) fn recovery_bound(&mut self, at: usize) -> Duration {
         let mut line = String::new();
         let stdout = self.workers[at].process.stdout.take().expect("asked once");
-        BufReader::new(stdout).read_line(&mut line).expect("it says something");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("it says something");
         Duration::from_millis(line.trim().parse().expect("a number of milliseconds"))
     }
 
@@ -71,7 +87,13 @@ impl Fleet {
 
     /// Pushes the job that kills whoever runs it.
     pub(crate) async fn push_poison(&mut self) -> JobId {
-        let pushed = self.backstop.draft("crash").id("poison").push().await.expect("pushed");
+        let pushed = self
+            .backstop
+            .draft("crash")
+            .id("poison")
+            .push()
+            .await
+            .expect("pushed");
         self.pushed.push(pushed.id);
         pushed.id
     }
@@ -88,12 +110,21 @@ impl Fleet {
     pub(crate) fn events(&self, at: usize) -> Vec<Event> {
         let log = &self.workers[at].log;
         // A process killed early may not have come to open it.
-        if log.exists() { HistoryLog::read(log).expect("the log can be read") } else { Vec::new() }
+        if log.exists() {
+            HistoryLog::read(log).expect("the log can be read")
+        } else {
+            Vec::new()
+        }
     }
 
     /// How many jobs have not ended.
     pub(crate) async fn live(&self) -> u64 {
-        let queues = self.backstop.store().queues(self.backstop.now()).await.expect("listed");
+        let queues = self
+            .backstop
+            .store()
+            .queues(self.backstop.now())
+            .await
+            .expect("listed");
         queues.iter().map(|queue| queue.counts.live()).sum()
     }
 
@@ -102,7 +133,10 @@ impl Fleet {
         let deadline = Instant::now() + DRAIN_TIME_MAX;
         for worker in &mut self.workers {
             while worker.process.try_wait().expect("asked").is_none() {
-                assert!(Instant::now() < deadline, "the backlog did not drain within {DRAIN_TIME_MAX:?}");
+                assert!(
+                    Instant::now() < deadline,
+                    "the backlog did not drain within {DRAIN_TIME_MAX:?}"
+                );
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         }
@@ -110,7 +144,10 @@ impl Fleet {
 
     /// Nothing is lost, nothing was accepted twice; answers what the store ended up with.
     pub(crate) async fn assert_sound(&self) -> FinalState {
-        let heard = |job: &JobId| Event::Enqueued { job: *job, heard: Heard::Ok };
+        let heard = |job: &JobId| Event::Enqueued {
+            job: *job,
+            heard: Heard::Ok,
+        };
         let mut history = History::of(self.pushed.iter().map(heard).collect());
         for (at, worker) in self.workers.iter().enumerate() {
             if worker.is_killed {
@@ -119,7 +156,9 @@ impl Fleet {
                 history.add_log(self.events(at));
             }
         }
-        let state = FinalState::read(&**self.backstop.store(), self.backstop.now()).await.expect("read");
+        let state = FinalState::read(&**self.backstop.store(), self.backstop.now())
+            .await
+            .expect("read");
         let violations = check(&history, &state);
         assert!(violations.is_empty(), "{violations:#?}");
         let count = |wanted| state.jobs.iter().filter(|job| job.state == wanted).count() as u64;
@@ -144,7 +183,13 @@ impl Drop for Fleet {
 fn jobs(count: usize) -> Vec<NewJob> {
     let queue = QueueName::new("crash").expect("a name");
     let payload = Payload::json(&b"{}"[..]).expect("JSON");
-    let job =
-        |n| NewJob::new(JobId::named(&format!("crash-{n}")), queue.clone(), Kind::default(), payload.clone());
+    let job = |n| {
+        NewJob::new(
+            JobId::named(&format!("crash-{n}")),
+            queue.clone(),
+            Kind::default(),
+            payload.clone(),
+        )
+    };
     (0..count).map(job).collect()
 }

@@ -29,17 +29,33 @@ struct Trial {
 }
 
 /// Beside all other tests, with a lease of two seconds, some leases are lost: those are counted and told.
-const SHORT: Trial =
-    Trial { keys: 100, positions: 51, wave: 25, kills: 8, lease: Span::secs(2), unkilled: usize::MAX };
+const SHORT: Trial = Trial {
+    keys: 100,
+    positions: 51,
+    wave: 25,
+    kills: 8,
+    lease: Span::secs(2),
+    unkilled: usize::MAX,
+};
 /// On a machine of its own none is.
-const FULL: Trial =
-    Trial { keys: 1_000, positions: 1_001, wave: 50, kills: 100, lease: Span::secs(15), unkilled: 0 };
+const FULL: Trial = Trial {
+    keys: 1_000,
+    positions: 1_001,
+    wave: 50,
+    kills: 100,
+    lease: Span::secs(15),
+    unkilled: 0,
+};
 const PROCESSES: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ordered_on_sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = || folder.path().join(format!("{:016x}.db", rand::random::<u64>()));
+    let file = || {
+        folder
+            .path()
+            .join(format!("{:016x}.db", rand::random::<u64>()))
+    };
     check(|| format!("sqlite:{}", file().display())).await;
 }
 
@@ -73,21 +89,47 @@ async fn check(fresh: impl Fn() -> String) {
 /// One trial, which must be sound; answers whether its kills met work.
 async fn is_met_at_work(store: &str) -> bool {
     let is_full = std::env::var("BACKSTOP_KILLS").is_ok_and(|size| size == "full");
-    let Trial { keys, positions, wave, kills, lease, unkilled } = if is_full { FULL } else { SHORT };
-    let seed =
-        std::env::var("BACKSTOP_SEED").map_or_else(|_| rand::random(), |seed| seed.parse().expect("a seed"));
+    let Trial {
+        keys,
+        positions,
+        wave,
+        kills,
+        lease,
+        unkilled,
+    } = if is_full { FULL } else { SHORT };
+    let seed = std::env::var("BACKSTOP_SEED")
+        .map_or_else(|_| rand::random(), |seed| seed.parse().expect("a seed"));
     println!("BACKSTOP_SEED={seed}");
-    let trace = Trace { seed, keys, positions, wave, shares: PROCESSES };
+    let trace = Trace {
+        seed,
+        keys,
+        positions,
+        wave,
+        shares: PROCESSES,
+    };
     let (began, waves) = (Instant::now(), trace.waves());
     let mut crew = Crew::start(store, trace, lease, StdRng::seed_from_u64(seed)).await;
     for wave in 0..waves {
         // None while the first positions come: all others build on those.
-        let by_now = if wave == 0 { 0 } else { kills * wave / (waves - 1) };
-        crew.wave(wave, by_now - kills * wave.saturating_sub(1) / (waves - 1)).await;
-        println!("wave {wave} of {waves} after {:?}, {} kills", began.elapsed(), crew.killed());
+        let by_now = if wave == 0 {
+            0
+        } else {
+            kills * wave / (waves - 1)
+        };
+        crew.wave(wave, by_now - kills * wave.saturating_sub(1) / (waves - 1))
+            .await;
+        println!(
+            "wave {wave} of {waves} after {:?}, {} kills",
+            began.elapsed(),
+            crew.killed()
+        );
     }
     let is_met = crew.assert_sound(unkilled).await;
     println!("in {:?}", began.elapsed());
-    assert_eq!(crew.killed(), kills, "the last kills came too late to meet work");
+    assert_eq!(
+        crew.killed(),
+        kills,
+        "the last kills came too late to meet work"
+    );
     is_met
 }

@@ -17,7 +17,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_poison_job_alone_is_given_up_on_sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
-    a_poison_job_alone_is_given_up(&format!("sqlite:{}", folder.path().join("poison.db").display())).await;
+    a_poison_job_alone_is_given_up(&format!(
+        "sqlite:{}",
+        folder.path().join("poison.db").display()
+    ))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,7 +46,11 @@ async fn a_poison_job_alone_is_given_up(store: &str) {
     let deadline = Instant::now() + PATIENCE;
     let mut deaths = 0;
     while fleet.live().await > 0 {
-        assert!(Instant::now() < deadline, "{} jobs are left after {PATIENCE:?}", fleet.live().await);
+        assert!(
+            Instant::now() < deadline,
+            "{} jobs are left after {PATIENCE:?}",
+            fleet.live().await
+        );
         for worker in &mut alive {
             // As a supervisor does: what dies is started again.
             if fleet.has_died(*worker) {
@@ -54,16 +62,34 @@ async fn a_poison_job_alone_is_given_up(store: &str) {
     }
     fleet.until_ended().await;
     let state = fleet.assert_sound().await;
-    let (killers, innocents): (Vec<_>, Vec<_>) = state.jobs.iter().partition(|job| job.id == poison);
+    let (killers, innocents): (Vec<_>, Vec<_>) =
+        state.jobs.iter().partition(|job| job.id == poison);
     let killer = killers[0];
-    assert_eq!((killer.state, killer.reason), (State::Dead, Some(Reason::CrashedWorker)));
-    assert_eq!((killer.lost_leases, killer.attempt, deaths), (3, 0, 3), "three processes, and no attempt");
+    assert_eq!(
+        (killer.state, killer.reason),
+        (State::Dead, Some(Reason::CrashedWorker))
+    );
+    assert_eq!(
+        (killer.lost_leases, killer.attempt, deaths),
+        (3, 0, 3),
+        "three processes, and no attempt"
+    );
     let last = killer.history.failures().pop().expect("it says why");
-    let took_along: BTreeSet<String> = last.context.expect("it is known").lost_workers.into_iter().collect();
+    let took_along: BTreeSet<String> = last
+        .context
+        .expect("it is known")
+        .lost_workers
+        .into_iter()
+        .collect();
     assert_eq!(took_along.len(), 3, "{took_along:?}");
     for job in &innocents {
         assert_eq!(job.state, State::Done, "{}", job.id);
-        assert!(job.lost_leases <= 1, "{} lost {} leases", job.id, job.lost_leases);
+        assert!(
+            job.lost_leases <= 1,
+            "{} lost {} leases",
+            job.id,
+            job.lost_leases
+        );
     }
     let charged = innocents.iter().filter(|job| job.lost_leases > 0).count();
     println!("{deaths} processes died, {charged} of {INNOCENTS} innocent jobs were charged once");

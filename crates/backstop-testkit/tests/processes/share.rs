@@ -48,7 +48,10 @@ async fn check_shares(store: &str) {
     let workers: Vec<usize> = (0..WORKERS).map(|_| fleet.start_worker()).collect();
     fleet.until_ended().await;
     fleet.assert_sound().await;
-    let shares: Vec<usize> = workers.iter().map(|at| started(&fleet, *at).len()).collect();
+    let shares: Vec<usize> = workers
+        .iter()
+        .map(|at| started(&fleet, *at).len())
+        .collect();
     println!("shares: {shares:?}");
     assert!(shares.iter().all(|share| *share >= JOBS / 4), "{shares:?}");
 }
@@ -62,24 +65,47 @@ async fn check_recovery(store: &str) {
     let killed = Instant::now();
     let orphans = unended(&fleet, workers[0]);
     assert!(!orphans.is_empty(), "it was at work when it died");
-    let elsewhere = || workers[1..].iter().flat_map(|at| started(&fleet, *at)).collect::<BTreeSet<JobId>>();
+    let elsewhere = || {
+        workers[1..]
+            .iter()
+            .flat_map(|at| started(&fleet, *at))
+            .collect::<BTreeSet<JobId>>()
+    };
     until(|| orphans.is_subset(&elsewhere())).await;
     let took = killed.elapsed();
-    println!("{} orphans ran again after {took:?}; the bound is {bound:?}", orphans.len());
-    assert!(took < bound + LOOK_SLACK, "{took:?}, and not within {bound:?}");
+    println!(
+        "{} orphans ran again after {took:?}; the bound is {bound:?}",
+        orphans.len()
+    );
+    assert!(
+        took < bound + LOOK_SLACK,
+        "{took:?}, and not within {bound:?}"
+    );
     fleet.until_ended().await;
     fleet.assert_sound().await;
 }
 
 /// The jobs a process has started.
 fn started(fleet: &Fleet, at: usize) -> BTreeSet<JobId> {
-    let job = |event| if let Event::Started { job, .. } = event { Some(job) } else { None };
+    let job = |event| {
+        if let Event::Started { job, .. } = event {
+            Some(job)
+        } else {
+            None
+        }
+    };
     fleet.events(at).into_iter().filter_map(job).collect()
 }
 
 /// The jobs a process has started and not ended.
 fn unended(fleet: &Fleet, at: usize) -> BTreeSet<JobId> {
-    let ended = |event| if let Event::Ended { job, .. } = event { Some(job) } else { None };
+    let ended = |event| {
+        if let Event::Ended { job, .. } = event {
+            Some(job)
+        } else {
+            None
+        }
+    };
     let ended: BTreeSet<JobId> = fleet.events(at).into_iter().filter_map(ended).collect();
     started(fleet, at).difference(&ended).copied().collect()
 }

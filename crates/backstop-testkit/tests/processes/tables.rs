@@ -39,8 +39,10 @@ impl Backlog {
         ));
         let ids: Vec<usize> = (1..=rows).collect();
         for part in ids.chunks(1_000) {
-            let values: Vec<String> =
-                part.iter().map(|id| format!("({id}, 'NEW', CURRENT_TIMESTAMP, 0, NULL)")).collect();
+            let values: Vec<String> = part
+                .iter()
+                .map(|id| format!("({id}, 'NEW', CURRENT_TIMESTAMP, 0, NULL)"))
+                .collect();
             sql(&format!("INSERT INTO BACKLOG VALUES {}", values.join(", ")));
         }
         Self { url, rows, sql }
@@ -53,7 +55,9 @@ impl Backlog {
 
     fn with_status(&self, status: &str) -> BTreeSet<usize> {
         let text = (self.sql)(&format!("SELECT ID FROM BACKLOG WHERE STATUS = '{status}'"));
-        text.lines().filter_map(|line| line.trim().parse().ok()).collect()
+        text.lines()
+            .filter_map(|line| line.trim().parse().ok())
+            .collect()
     }
 
     /// Rows up to this one are expired, and came in together by the dozen.
@@ -80,7 +84,10 @@ impl Letters {
     }
 
     fn count(&self) -> usize {
-        let stats = self.runtime.block_on(self.backstop.dead().stats()).expect("stats");
+        let stats = self
+            .runtime
+            .block_on(self.backstop.dead().stats())
+            .expect("stats");
         usize::try_from(stats.total).expect("a count")
     }
 
@@ -89,8 +96,15 @@ impl Letters {
         let (mut keys, mut cursor) = (Vec::new(), None);
         loop {
             let page = self.backstop.dead();
-            let page = self.runtime.block_on(page.export(&DeadFilter::default(), cursor)).expect("a page");
-            keys.extend(page.letters.iter().map(|letter| key_in(letter.original_job.payload.get())));
+            let page = self
+                .runtime
+                .block_on(page.export(&DeadFilter::default(), cursor))
+                .expect("a page");
+            keys.extend(
+                page.letters
+                    .iter()
+                    .map(|letter| key_in(letter.original_job.payload.get())),
+            );
             cursor = page.next;
             if cursor.is_none() {
                 return keys;
@@ -118,7 +132,9 @@ fn start(store: &str, backlog: &Backlog, starts: &Path) -> (Child, Duration) {
         .spawn()
         .expect("a process");
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("its stdout")).read_line(&mut line).expect("its bound");
+    BufReader::new(child.stdout.take().expect("its stdout"))
+        .read_line(&mut line)
+        .expect("its bound");
     let millis = line.trim().parse().expect("a number");
     (child, Duration::from_millis(millis))
 }
@@ -146,7 +162,10 @@ fn check(backlog: &Backlog) {
     killed.wait().expect("its end");
     let died = Instant::now();
     let done = backlog.done();
-    let left: BTreeSet<usize> = started(&first).into_iter().filter(|id| !done.contains(id)).collect();
+    let left: BTreeSet<usize> = started(&first)
+        .into_iter()
+        .filter(|id| !done.contains(id))
+        .collect();
     assert!(done.len() < backlog.rows, "it was in the middle");
     let (mut follower, _) = start(&store, backlog, &second);
     until("what was in its hands runs again", || {
@@ -154,7 +173,9 @@ fn check(backlog: &Backlog) {
         left.is_subset(&again)
     });
     let took = died.elapsed();
-    until("the rest is done", || follower.try_wait().expect("a process").is_some());
+    until("the rest is done", || {
+        follower.try_wait().expect("a process").is_some()
+    });
     assert!(took < bound + SLACK, "{took:?}, and not within {bound:?}");
     assert_eq!(backlog.done().len(), backlog.rows, "every row is done");
     let mut starts: BTreeMap<usize, usize> = BTreeMap::new();
@@ -162,8 +183,11 @@ fn check(backlog: &Backlog) {
         *starts.entry(id).or_default() += 1;
     }
     assert_eq!(starts.len(), backlog.rows, "every row was handled");
-    let twice: BTreeSet<usize> =
-        starts.into_iter().filter(|(_, count)| *count > 1).map(|(id, _)| id).collect();
+    let twice: BTreeSet<usize> = starts
+        .into_iter()
+        .filter(|(_, count)| *count > 1)
+        .map(|(id, _)| id)
+        .collect();
     assert!(twice.is_disjoint(&done), "what was done is not done again");
     assert!(twice.len() <= IN_HAND_MAX, "{}", twice.len());
     println!(
@@ -190,16 +214,28 @@ fn check_expired(backlog: &Backlog) {
         killed.wait().expect("its end");
         seen.push(letters.count());
     }
-    assert!(seen.iter().all(|count| *count < EXPIRED), "each was in the middle: {seen:?}");
+    assert!(
+        seen.iter().all(|count| *count < EXPIRED),
+        "each was in the middle: {seen:?}"
+    );
     let (mut follower, _) = start(&store, backlog, &starts);
-    until("the rest is copied", || follower.try_wait().expect("a process").is_some());
+    until("the rest is copied", || {
+        follower.try_wait().expect("a process").is_some()
+    });
     let mut keys = letters.keys();
     assert_eq!(keys.len(), EXPIRED, "one letter each");
     keys.sort_unstable();
     assert!(keys.iter().eq(&expired), "none twice, and none missing");
-    assert_eq!(backlog.with_status("ERROR"), expired, "the rows themselves stay as they are");
+    assert_eq!(
+        backlog.with_status("ERROR"),
+        expired,
+        "the rows themselves stay as they are"
+    );
     assert_eq!(backlog.done().len(), YOUNG);
-    assert!(started(&starts).iter().all(|id| !expired.contains(id)), "none of them was tried");
+    assert!(
+        started(&starts).iter().all(|id| !expired.contains(id)),
+        "none of them was tried"
+    );
     println!("{EXPIRED} expired rows, killed after {seen:?} letters: each has one");
 }
 
@@ -220,7 +256,10 @@ fn a_killed_process_of_a_table_is_followed_on_mariadb() {
 
 #[test]
 fn expired_rows_become_one_letter_each_however_often_a_process_is_killed_on_sqlite() {
-    check_expired(&on_sqlite(&TempDir::new().expect("a folder"), EXPIRED + YOUNG));
+    check_expired(&on_sqlite(
+        &TempDir::new().expect("a folder"),
+        EXPIRED + YOUNG,
+    ));
 }
 
 #[test]
@@ -240,7 +279,9 @@ fn on_sqlite(folder: &TempDir, rows: usize) -> Backlog {
         db.busy_timeout(Duration::from_secs(10)).expect("a timeout");
         if statements.starts_with("SELECT") {
             let mut statement = db.prepare(statements).expect("a query");
-            let rows = statement.query_map([], |row| row.get::<_, i64>(0)).expect("rows");
+            let rows = statement
+                .query_map([], |row| row.get::<_, i64>(0))
+                .expect("rows");
             let keys: Vec<String> = rows.map(|id| id.expect("a key").to_string()).collect();
             return keys.join("\n");
         }
@@ -254,10 +295,14 @@ fn on_sqlite(folder: &TempDir, rows: usize) -> Backlog {
 
 fn on_postgres(schema: &'static str, rows: usize) -> Backlog {
     let server = servers::postgres();
-    server.sql(&format!("CREATE SCHEMA {schema}; GRANT ALL ON SCHEMA {schema} TO backstop"));
+    server.sql(&format!(
+        "CREATE SCHEMA {schema}; GRANT ALL ON SCHEMA {schema} TO backstop"
+    ));
     let url = format!("{}?options=-c%20search_path%3D{schema}", server.url());
     let sql = move |statements: &str| {
-        server.sql(&format!("SET ROLE backstop; SET search_path = {schema}; {statements}"))
+        server.sql(&format!(
+            "SET ROLE backstop; SET search_path = {schema}; {statements}"
+        ))
     };
     Backlog::new(url, rows, "timestamptz", Box::new(sql))
 }
@@ -266,7 +311,8 @@ fn on_mariadb(rows: usize) -> Backlog {
     let server = servers::mariadb();
     let url = server.fresh_url();
     let place = url.clone();
-    let sql =
-        move |statements: &str| server.sql_in(&place, &format!("SET time_zone = '+00:00'; {statements}"));
+    let sql = move |statements: &str| {
+        server.sql_in(&place, &format!("SET time_zone = '+00:00'; {statements}"))
+    };
     Backlog::new(url, rows, "DATETIME(6)", Box::new(sql))
 }

@@ -4,29 +4,53 @@ fn check(address: &str, shown: &str) {
     assert_eq!(redacted(address), shown);
     assert_eq!(Address::new(address).to_string(), shown);
     assert_eq!(Address::new(address).hides_something(), address != shown);
-    assert_eq!(format!("{:?}", Address::new(address)), format!("Address({shown})"));
+    assert_eq!(
+        format!("{:?}", Address::new(address)),
+        format!("Address({shown})")
+    );
 }
 
 #[test]
 fn a_password_is_not_shown_wherever_it_stands() {
-    check("postgres://ada:secret@db/shop", "postgres://[redacted]@db/shop");
+    check(
+        "postgres://ada:secret@db/shop",
+        "postgres://[redacted]@db/shop",
+    );
     check("redis://:secret@h:6379/2", "redis://[redacted]@h:6379/2");
     check("redis://secret@h", "redis://[redacted]@h");
-    check("postgres://u:se@cret@db/shop", "postgres://[redacted]@db/shop");
-    check("redis+cluster://u:secret@a:1,b:2", "redis+cluster://[redacted]@a:1,b:2");
+    check(
+        "postgres://u:se@cret@db/shop",
+        "postgres://[redacted]@db/shop",
+    );
+    check(
+        "redis+cluster://u:secret@a:1,b:2",
+        "redis+cluster://[redacted]@a:1,b:2",
+    );
     check(
         "postgres://db/shop?user=u&password=secret",
         "postgres://db/shop?user=[redacted]&password=[redacted]",
     );
-    check("redis://h?auth=secret&prefix=mine", "redis://h?auth=[redacted]&prefix=mine");
+    check(
+        "redis://h?auth=secret&prefix=mine",
+        "redis://h?auth=[redacted]&prefix=mine",
+    );
 }
 
 #[test]
 fn where_nobody_can_tell_a_password_apart_nothing_is_shown() {
     check("postgres://u:se?cret@db/shop", "postgres://[redacted]");
-    check("postgres://db/shop?password=se@cret", "postgres://[redacted]");
-    check("postgres://u:a@b?se@cret", "postgres://[redacted]@b?[redacted]");
-    check("postgres://u:a@b?schema=se@cret", "postgres://[redacted]@b?schema=[redacted]");
+    check(
+        "postgres://db/shop?password=se@cret",
+        "postgres://[redacted]",
+    );
+    check(
+        "postgres://u:a@b?se@cret",
+        "postgres://[redacted]@b?[redacted]",
+    );
+    check(
+        "postgres://u:a@b?schema=se@cret",
+        "postgres://[redacted]@b?schema=[redacted]",
+    );
     check("postgres:u:secret@db", "[redacted]");
     check("host=db password=secret", "[redacted]");
 }
@@ -48,7 +72,10 @@ fn what_is_harmless_is_shown() {
 #[test]
 fn a_text_ends_where_an_address_begins() {
     let text = "at line 1\n1 | url = \"postgres://u:se cret@db\" x\n  |   ^";
-    assert_eq!(without_addresses(text), "at line 1\n1 | url = \"[redacted]\n  |   ^");
+    assert_eq!(
+        without_addresses(text),
+        "at line 1\n1 | url = \"[redacted]\n  |   ^"
+    );
     assert_eq!(without_addresses("redis://:secret@h"), "[redacted]");
 }
 
@@ -79,7 +106,12 @@ fn an_address_names_a_kind_of_store() {
 
 #[test]
 fn a_path_may_be_relative_or_absolute() {
-    let file = |address: &str| Address::new(address).sqlite_file().and_then(Path::to_str).map(str::to_owned);
+    let file = |address: &str| {
+        Address::new(address)
+            .sqlite_file()
+            .and_then(Path::to_str)
+            .map(str::to_owned)
+    };
     assert_eq!(file("sqlite:a.db").as_deref(), Some("a.db"));
     assert_eq!(file("sqlite://a.db").as_deref(), Some("a.db"));
     assert_eq!(file("sqlite:///var/a.db").as_deref(), Some("/var/a.db"));
@@ -89,8 +121,19 @@ fn a_path_may_be_relative_or_absolute() {
 
 #[test]
 fn a_parameter_is_set_once() {
-    let set = |address: &str| Address::new(address).with_parameter("schema", "b").as_written().to_owned();
+    let set = |address: &str| {
+        Address::new(address)
+            .with_parameter("schema", "b")
+            .as_written()
+            .to_owned()
+    };
     assert_eq!(set("postgres://h/d"), "postgres://h/d?schema=b");
-    assert_eq!(set("postgres://h/d?sslmode=require"), "postgres://h/d?sslmode=require&schema=b");
-    assert_eq!(set("postgres://h/d?schema=a&x=y"), "postgres://h/d?x=y&schema=b");
+    assert_eq!(
+        set("postgres://h/d?sslmode=require"),
+        "postgres://h/d?sslmode=require&schema=b"
+    );
+    assert_eq!(
+        set("postgres://h/d?schema=a&x=y"),
+        "postgres://h/d?x=y&schema=b"
+    );
 }

@@ -78,7 +78,11 @@ mod tests {
 
     fn check(text: &str, expected: Result<&str, BadReason>) {
         let read = text.parse::<Reason>();
-        assert_eq!(read.as_ref().map(Reason::as_str), expected.as_ref().copied(), "{text:?}");
+        assert_eq!(
+            read.as_ref().map(Reason::as_str),
+            expected.as_ref().copied(),
+            "{text:?}"
+        );
     }
 
     #[test]
@@ -101,6 +105,9 @@ mod tests {
         let longest = "ü".repeat(REASON_CHARS_MAX);
         check(&longest, Ok(&longest));
         check(&format!("  {longest}  "), Ok(&longest));
-        check(&format!("{longest}ü"), Err(BadReason::TooLong(REASON_CHARS_MAX + 1)));
+        check(
+            &format!("{longest}ü"),
+            Err(BadReason::TooLong(REASON_CHARS_MAX + 1)),
+        );
     }
 }

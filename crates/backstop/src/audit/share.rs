@@ -26,10 +26,19 @@ pub(super) async fn trim(backstop: &Backstop, now: Time) -> Answer<()> {
     let (mut cells, mut owned) = (Vec::new(), Vec::new());
     let mut walk = Walk::new(backstop, PREFIX);
     while let Some(page) = walk.next().await? {
-        owned.extend(page.iter().map(|cell| read::<Owned>(cell).unwrap_or_default()));
-        cells.extend(page.into_iter().map(|cell| Cell { value: Vec::new(), ..cell }));
+        owned.extend(
+            page.iter()
+                .map(|cell| read::<Owned>(cell).unwrap_or_default()),
+        );
+        cells.extend(page.into_iter().map(|cell| Cell {
+            value: Vec::new(),
+            ..cell
+        }));
     }
-    let gone: Vec<Cell> = surplus(&owned, now).into_iter().map(|at| cells[at].clone()).collect();
+    let gone: Vec<Cell> = surplus(&owned, now)
+        .into_iter()
+        .map(|at| cells[at].clone())
+        .collect();
     remove(backstop, &gone).await
 }
 
@@ -42,7 +51,9 @@ fn surplus(entries: &[Owned], now: Time) -> Vec<usize> {
     }
     let (mut gone, mut left) = (Vec::new(), entries.len());
     while left > AUDIT_ENTRIES_MAX && gone.len() < TRIM_STEP {
-        let Some(most) = of_callers.values_mut().max_by_key(|of_one| of_one.len()) else { break };
+        let Some(most) = of_callers.values_mut().max_by_key(|of_one| of_one.len()) else {
+            break;
+        };
         let Some(oldest) = most.pop() else { break };
         if left <= AUDIT_RECENT_MAX && now.since(entries[oldest].at) < AUDIT_KEPT {
             break;
@@ -61,11 +72,19 @@ mod tests {
     /// So many entries of a caller, one a second, the newest first; the newest is this old.
     fn entries(who: &str, count: usize, age: Span, now: Time) -> Vec<Owned> {
         let at = |n: usize| now.before(age).before(Span::secs(n as i64));
-        (0..count).map(|n| Owned { who: who.to_owned(), at: at(n) }).collect()
+        (0..count)
+            .map(|n| Owned {
+                who: who.to_owned(),
+                at: at(n),
+            })
+            .collect()
     }
 
     fn removed(entries: &[Owned], now: Time) -> Vec<(String, Time)> {
-        surplus(entries, now).into_iter().map(|at| (entries[at].who.clone(), entries[at].at)).collect()
+        surplus(entries, now)
+            .into_iter()
+            .map(|at| (entries[at].who.clone(), entries[at].at))
+            .collect()
     }
 
     #[test]

@@ -9,7 +9,13 @@ fn reason(text: &str) -> Reason {
 }
 
 async fn newest(test: &Test) -> AuditEntry {
-    test.backstop.audit("").entries(1).await.unwrap().pop().unwrap()
+    test.backstop
+        .audit("")
+        .entries(1)
+        .await
+        .unwrap()
+        .pop()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -18,13 +24,25 @@ async fn a_reason_stands_in_every_entry_from_there_on_and_in_no_other() {
     let ada = test.backstop.changes("ada");
     let queue: QueueName = "q".parse().unwrap();
     for (changes, expected) in [
-        (ada.clone().because(reason("down until noon")), Some("down until noon")),
+        (
+            ada.clone().because(reason("down until noon")),
+            Some("down until noon"),
+        ),
         (ada.clone().because(None), None),
-        (ada.clone().because(reason("one")).because(reason("another")), Some("another")),
+        (
+            ada.clone()
+                .because(reason("one"))
+                .because(reason("another")),
+            Some("another"),
+        ),
         (ada, None),
     ] {
         test.clock.advance(backstop_core::Span::secs(1));
-        test.backstop.store().set_gate(queue.clone(), Gate::Open, test.backstop.now()).await.unwrap();
+        test.backstop
+            .store()
+            .set_gate(queue.clone(), Gate::Open, test.backstop.now())
+            .await
+            .unwrap();
         changes.pause(&queue).await.unwrap();
         assert_eq!(newest(&test).await.reason.as_deref(), expected);
     }
@@ -36,13 +54,19 @@ async fn whoever_is_named_after_the_reason_has_it_still() {
     let dead = test.backstop.dead().because(reason("fixed")).by("ada");
     dead.clear_all().await.unwrap();
     let entry = newest(&test).await;
-    assert_eq!((entry.who.as_str(), entry.reason.as_deref()), ("ada", Some("fixed")));
+    assert_eq!(
+        (entry.who.as_str(), entry.reason.as_deref()),
+        ("ada", Some("fixed"))
+    );
 }
 
 #[tokio::test]
 async fn secrets_of_a_reason_are_neither_kept_nor_shown() {
     let test = start();
-    let audit = test.backstop.audit("ada").because(reason("rotated, password=hunter2"));
+    let audit = test
+        .backstop
+        .audit("ada")
+        .because(reason("rotated, password=hunter2"));
     let noted = audit.note("queue pause", Value::Null).await.unwrap();
     audit.note_end(noted, 1, None).await;
     let part = audit.journal().part::<AuditEntry>(None, 10).await.unwrap();
@@ -65,10 +89,18 @@ async fn entries_without_a_reason_read_and_are_written_as_before() {
     let old =
         br#"{"at":"2025-12-31T23:00:00Z","who":"ada","what":"requeue","selection":{"all":true},"count":3}"#;
     let name = format!("{PREFIX}-0000000000000000001-0000000000000001");
-    let swap = Swap { name, seen: None, version: 1, value: Some(old.to_vec()) };
+    let swap = Swap {
+        name,
+        seen: None,
+        version: 1,
+        value: Some(old.to_vec()),
+    };
     test.backstop.store().swap(vec![swap]).await.unwrap();
     let entry = newest(&test).await;
-    assert_eq!((entry.who.as_str(), entry.count, entry.reason.clone()), ("ada", Some(3), None));
+    assert_eq!(
+        (entry.who.as_str(), entry.count, entry.reason.clone()),
+        ("ada", Some(3), None)
+    );
     assert_eq!(serde_json::to_vec(&entry).unwrap(), old);
 }
 
@@ -78,9 +110,15 @@ async fn a_flood_of_entries_by_one_caller_leaves_those_of_others() {
     let now = test.backstop.now();
     let write = |who: &str, number: usize| {
         let at = now.after(backstop_core::Span::micros(number as i64));
-        let entry = json!({ "at": at, "who": who, "what": "queue pause", "selection": null, "count": 1 });
+        let entry =
+            json!({ "at": at, "who": who, "what": "queue pause", "selection": null, "count": 1 });
         let name = format!("{PREFIX}-{:019}-{number:016x}", i64::MAX - at.as_micros());
-        Swap { name, seen: None, version: 1, value: Some(serde_json::to_vec(&entry).unwrap()) }
+        Swap {
+            name,
+            seen: None,
+            version: 1,
+            value: Some(serde_json::to_vec(&entry).unwrap()),
+        }
     };
     let swaps: Vec<Swap> = std::iter::once(write("ada", 0))
         .chain((1..=AUDIT_RECENT_MAX + 500).map(|number| write("flood", number)))
@@ -92,7 +130,15 @@ async fn a_flood_of_entries_by_one_caller_leaves_those_of_others() {
         share::trim(&test.backstop, now).await.unwrap();
     }
     let audit = test.backstop.audit("");
-    let entries = audit.journal().newest::<AuditEntry>(usize::MAX).await.unwrap();
+    let entries = audit
+        .journal()
+        .newest::<AuditEntry>(usize::MAX)
+        .await
+        .unwrap();
     assert_eq!(entries.len(), AUDIT_RECENT_MAX);
-    assert_eq!(entries.last().unwrap().who, "ada", "the oldest of all is still there");
+    assert_eq!(
+        entries.last().unwrap().who,
+        "ada",
+        "the oldest of all is still there"
+    );
 }

@@ -8,7 +8,9 @@ pub fn line_of(text: &str, keys: &[&str]) -> Option<usize> {
     let parsed = DeTable::parse(text).ok()?;
     let (mut table, mut at) = (Some(parsed.get_ref()), None);
     for key in keys {
-        let (found, value) = table?.iter().find(|(found, _)| found.get_ref().as_ref() == *key)?;
+        let (found, value) = table?
+            .iter()
+            .find(|(found, _)| found.get_ref().as_ref() == *key)?;
         at = Some(found.span().start);
         table = value.get_ref().as_table();
     }
@@ -19,7 +21,10 @@ pub fn line_of(text: &str, keys: &[&str]) -> Option<usize> {
 pub(super) fn position_of(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
 }
 
 impl BadConfig {
@@ -27,19 +32,44 @@ impl BadConfig {
     pub(super) fn placed(mut self, file: Option<Written<'_>>) -> Self {
         let Some(file) = file else { return self };
         let (path, section, name, problem) = match &mut self {
-            Self::Queue { path, queue, problem } => (path, "queues", Some(&*queue), problem),
-            Self::Stream { path, stream, problem } => (path, "streams", Some(&*stream), problem),
-            Self::Sweep { path, sweep, problem } => (path, "sweeps", Some(&*sweep), problem),
-            Self::Table { path, table, problem } => (path, "tables", Some(&*table), problem),
-            Self::Schedule { path, schedule, problem } => (path, "schedules", Some(&*schedule), problem),
+            Self::Queue {
+                path,
+                queue,
+                problem,
+            } => (path, "queues", Some(&*queue), problem),
+            Self::Stream {
+                path,
+                stream,
+                problem,
+            } => (path, "streams", Some(&*stream), problem),
+            Self::Sweep {
+                path,
+                sweep,
+                problem,
+            } => (path, "sweeps", Some(&*sweep), problem),
+            Self::Table {
+                path,
+                table,
+                problem,
+            } => (path, "tables", Some(&*table), problem),
+            Self::Schedule {
+                path,
+                schedule,
+                problem,
+            } => (path, "schedules", Some(&*schedule), problem),
             Self::Server { path, problem } => (path, "server", None, problem),
             Self::Telemetry { path, problem } => (path, "telemetry", None, problem),
             Self::File { .. } | Self::Flag { .. } | Self::Environment { .. } => return self,
         };
-        let entry: Vec<&str> = [section].into_iter().chain(name.map(String::as_str)).collect();
+        let entry: Vec<&str> = [section]
+            .into_iter()
+            .chain(name.map(String::as_str))
+            .collect();
         let key = problem.split('`').nth(1).unwrap_or_default();
         let places = [&[key][..], &["handler", key], &["dead", key], &[]];
-        let line = places.iter().find_map(|keys| line_of(file.text, &[&entry[..], keys].concat()));
+        let line = places
+            .iter()
+            .find_map(|keys| line_of(file.text, &[&entry[..], keys].concat()));
         if let Some(line) = line {
             *path = format!("{path}, line {line}");
         }
@@ -66,15 +96,22 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told_on_one_line_with_its_place() {
         for (text, place) in [
-            ("[queues.q]\nconcurrency = \"é\" x\n", "backstop.toml:2:19: "),
+            (
+                "[queues.q]\nconcurrency = \"é\" x\n",
+                "backstop.toml:2:19: ",
+            ),
             ("[queues.q\n", "backstop.toml:1:10: "),
             (
                 "# é\n[queues.q]\nno_such_key = 1\n",
                 "backstop.toml:3:1: unknown field `no_such_key`, expected ",
             ),
         ] {
-            let written = Written { path: "backstop.toml", text };
-            let bad = resolve(Some(written), Overrides::default(), Overrides::default()).unwrap_err();
+            let written = Written {
+                path: "backstop.toml",
+                text,
+            };
+            let bad =
+                resolve(Some(written), Overrides::default(), Overrides::default()).unwrap_err();
             let told = bad.to_string();
             assert!(told.starts_with(place) && !told.contains('\n'), "{told}");
             assert!(bad.is_about_the_file(), "{bad:?}");
@@ -86,15 +123,28 @@ mod tests {
         for (text, line) in [
             ("[queues.q]\nlease = \"5s\"\nconcurrency = 0\n", 3),
             ("[queues.q]\nlease = \"5s\"\nhandler = { exec = [] }\n", 3),
-            ("[queues.q]\n\n[queues.q.dead]\nmax = 5\n[queues.q.handler]\nhttp = \"ftp://x\"\n", 6),
-            ("\n[queues.q]\nhandler = { http = \"http://169.254.169.254/\" }\n", 3),
+            (
+                "[queues.q]\n\n[queues.q.dead]\nmax = 5\n[queues.q.handler]\nhttp = \"ftp://x\"\n",
+                6,
+            ),
+            (
+                "\n[queues.q]\nhandler = { http = \"http://169.254.169.254/\" }\n",
+                3,
+            ),
             ("[schedules.s]\nqueue = \"q\"\ncron = \"often\"\n", 3),
             ("[server]\nbase = \"/x\"\nlisten = \"nowhere\"\n", 3),
         ] {
-            let written = Written { path: "backstop.toml", text };
-            let bad =
-                resolve(Some(written), Overrides::default(), Overrides::default()).unwrap_err().to_string();
-            assert!(bad.starts_with(&format!("backstop.toml, line {line}: [")), "{bad}");
+            let written = Written {
+                path: "backstop.toml",
+                text,
+            };
+            let bad = resolve(Some(written), Overrides::default(), Overrides::default())
+                .unwrap_err()
+                .to_string();
+            assert!(
+                bad.starts_with(&format!("backstop.toml, line {line}: [")),
+                "{bad}"
+            );
         }
     }
 }

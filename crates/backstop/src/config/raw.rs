@@ -91,10 +91,20 @@ struct RawDead {
 /// The file's text, key by key. What is wrong may quote the store's password.
 pub(super) fn read(written: Written<'_>) -> Result<RawConfig, BadConfig> {
     toml::from_str(written.text).map_err(|error| {
-        let place = error.span().map(|span| position_of(written.text, span.start));
+        let place = error
+            .span()
+            .map(|span| position_of(written.text, span.start));
         let place = place.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
-        let problem = error.message().split('\n').map(str::trim).collect::<Vec<_>>().join(", ");
-        BadConfig::File { path: format!("{}{place}", written.path), problem: without_addresses(&problem) }
+        let problem = error
+            .message()
+            .split('\n')
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join(", ");
+        BadConfig::File {
+            path: format!("{}{place}", written.path),
+            problem: without_addresses(&problem),
+        }
     })
 }
 
@@ -104,8 +114,13 @@ pub(super) fn read_redact(written: Written<'_>) -> RawConfig {
     struct RedactOnly {
         redact: Option<Vec<String>>,
     }
-    let redact = toml::from_str::<RedactOnly>(written.text).ok().and_then(|read| read.redact);
-    RawConfig { redact, ..RawConfig::default() }
+    let redact = toml::from_str::<RedactOnly>(written.text)
+        .ok()
+        .and_then(|read| read.redact);
+    RawConfig {
+        redact,
+        ..RawConfig::default()
+    }
 }
 
 impl RawQueue {
@@ -114,7 +129,10 @@ impl RawQueue {
         let usual = QueueSettings::default();
         let handler_timeout = self.handler.as_ref().and_then(|handler| handler.timeout);
         if self.timeout.is_some() && handler_timeout.is_some() {
-            return Err("`timeout` stands both in the queue and in its handler; keep one of them".to_owned());
+            return Err(
+                "`timeout` stands both in the queue and in its handler; keep one of them"
+                    .to_owned(),
+            );
         }
         let shelf = Shelf {
             done_for: self.keep_done.unwrap_or(usual.shelf.done_for),
@@ -126,7 +144,8 @@ impl RawQueue {
         let handler = self.handler.map(RawHandler::checked).transpose()?;
         if self.overflow.is_some() && self.max_size.is_none() {
             return Err(
-                "`overflow` says what gives way in a full queue, and this one has no `max_size`".to_owned()
+                "`overflow` says what gives way in a full queue, and this one has no `max_size`"
+                    .to_owned(),
             );
         }
         let is_bounded = self.max_size.is_some() || self.dead.max.is_some();
@@ -175,7 +194,8 @@ impl RawHandler {
     fn command(self, argv: Vec<String>) -> Result<HandlerConfig, String> {
         if self.allow_link_local.is_some() || self.allow.is_some() || self.ca.is_some() {
             return Err(
-                "`allow_link_local`, `allow` and `ca` mean nothing beside `exec`; leave them out".to_owned()
+                "`allow_link_local`, `allow` and `ca` mean nothing beside `exec`; leave them out"
+                    .to_owned(),
             );
         }
         let mut argv = argv.into_iter();
@@ -191,9 +211,14 @@ impl RawHandler {
 
 #[cfg(feature = "http")]
 fn service(handler: RawHandler, address: &str) -> Result<HandlerConfig, String> {
-    let link_local =
-        if handler.allow_link_local == Some(true) { LinkLocal::Allowed } else { LinkLocal::Refused };
-    let mut http = Http::new(address).map_err(|problem| problem.to_string())?.link_local(link_local);
+    let link_local = if handler.allow_link_local == Some(true) {
+        LinkLocal::Allowed
+    } else {
+        LinkLocal::Refused
+    };
+    let mut http = Http::new(address)
+        .map_err(|problem| problem.to_string())?
+        .link_local(link_local);
     if let Some(allow) = handler.allow {
         http = http.allow(networks(&allow)?);
     }
@@ -213,9 +238,13 @@ fn service(_: RawHandler, _: &str) -> Result<HandlerConfig, String> {
 fn networks(allow: &[String]) -> Result<Vec<Network>, String> {
     if allow.is_empty() {
         return Err(
-            "`allow` names no network, so nothing could be called; name one, or leave it out".to_owned()
+            "`allow` names no network, so nothing could be called; name one, or leave it out"
+                .to_owned(),
         );
     }
-    let network = |text: &String| text.parse().map_err(|problem| format!("`allow`: {text:?} {problem}"));
+    let network = |text: &String| {
+        text.parse()
+            .map_err(|problem| format!("`allow`: {text:?} {problem}"))
+    };
     allow.iter().map(network).collect()
 }

@@ -29,10 +29,18 @@ impl RawSchedule {
         let timezone = self.timezone.as_deref().map(Zone::new).transpose();
         let kind = self.kind.as_deref().map(Kind::new).transpose();
         let schedule = Schedule {
-            timezone: timezone.map_err(|error| format!("`timezone`: {error}"))?.unwrap_or(Zone::UTC),
+            timezone: timezone
+                .map_err(|error| format!("`timezone`: {error}"))?
+                .unwrap_or(Zone::UTC),
             since: self.since,
-            kind: kind.map_err(|error| format!("`kind`: {error}"))?.unwrap_or_default(),
-            payload: self.payload.into_iter().map(|(key, value)| (key, json(value))).collect(),
+            kind: kind
+                .map_err(|error| format!("`kind`: {error}"))?
+                .unwrap_or_default(),
+            payload: self
+                .payload
+                .into_iter()
+                .map(|(key, value)| (key, json(value)))
+                .collect(),
             missed: self.missed,
             ..usual
         };
@@ -50,8 +58,11 @@ fn json(value: toml::Value) -> Value {
         toml::Value::Boolean(is) => is.into(),
         toml::Value::Datetime(at) => Value::String(at.to_string()),
         toml::Value::Array(values) => values.into_iter().map(json).collect(),
-        toml::Value::Table(fields) => {
-            Value::Object(fields.into_iter().map(|(key, value)| (key, json(value))).collect::<Map<_, _>>())
-        }
+        toml::Value::Table(fields) => Value::Object(
+            fields
+                .into_iter()
+                .map(|(key, value)| (key, json(value)))
+                .collect::<Map<_, _>>(),
+        ),
     }
 }

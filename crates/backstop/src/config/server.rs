@@ -112,7 +112,8 @@ impl RawServer {
         let transport = match (self.tls, self.plain_http) {
             (Some(_), Some(true)) => {
                 return Err(
-                    "`tls` and `plain_http = true` contradict each other; keep one of them".to_owned()
+                    "`tls` and `plain_http = true` contradict each other; keep one of them"
+                        .to_owned(),
                 );
             }
             (Some(files), _) => Transport::Tls(files),
@@ -132,8 +133,16 @@ impl RawServer {
                 .map_err(|problem| format!("`base`: {problem}"))?,
             transport,
             origins: origins(self.origins.unwrap_or_default())?,
-            session: within("session", self.session.unwrap_or(usual.session), SESSION_MAX)?,
-            timeout: within("timeout", self.timeout.unwrap_or(usual.timeout), TIMEOUT_MAX)?,
+            session: within(
+                "session",
+                self.session.unwrap_or(usual.session),
+                SESSION_MAX,
+            )?,
+            timeout: within(
+                "timeout",
+                self.timeout.unwrap_or(usual.timeout),
+                TIMEOUT_MAX,
+            )?,
             connections_max: connections(self.connections_max.unwrap_or(usual.connections_max))?,
         })
     }
@@ -154,13 +163,16 @@ pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
 pub(super) fn base(text: &str) -> Result<String, String> {
     let path = text.trim_end_matches('/');
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~');
-    let is_part = |part: &str| !part.is_empty() && part.chars().all(is_plain) && !matches!(part, "." | "..");
+    let is_part =
+        |part: &str| !part.is_empty() && part.chars().all(is_plain) && !matches!(part, "." | "..");
     match path.strip_prefix('/') {
         _ if path.is_empty() => Ok(String::new()),
         Some(name) if OF_MACHINES.contains(&name) => Err(format!(
             "{text:?} is where machines look for something else; write one such as \"/backstop\""
         )),
-        Some(parts) if path.len() <= BASE_CHARS_MAX && parts.split('/').all(is_part) => Ok(path.to_owned()),
+        Some(parts) if path.len() <= BASE_CHARS_MAX && parts.split('/').all(is_part) => {
+            Ok(path.to_owned())
+        }
         _ => Err(format!(
             "{text:?} is not a path to stand under; write one such as \"/backstop\", of letters, digits and - _ . ~"
         )),
@@ -170,7 +182,10 @@ pub(super) fn base(text: &str) -> Result<String, String> {
 /// As a browser writes them in its Origin header: no path, no usual port, all in small letters.
 fn origins(written: Vec<String>) -> Result<Vec<String>, String> {
     if written.len() > ORIGINS_MAX {
-        return Err(format!("`origins` has {} entries; at most {ORIGINS_MAX} are kept", written.len()));
+        return Err(format!(
+            "`origins` has {} entries; at most {ORIGINS_MAX} are kept",
+            written.len()
+        ));
     }
     written.into_iter().map(|text| origin(&text)).collect()
 }
@@ -182,7 +197,8 @@ fn origin(text: &str) -> Result<String, String> {
         Some(("http", host)) => (small.strip_suffix(":80").unwrap_or(&small), host),
         _ => (small.as_str(), ""),
     };
-    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '[' | ']');
+    let is_host =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '[' | ']');
     if host.is_empty() || !host.chars().all(is_host) {
         return Err(format!(
             "`origins`: {text:?} is not where a browser finds a site; write one such as \"https://jobs.example.org\""
@@ -200,7 +216,9 @@ fn within(name: &str, span: Span, most: Span) -> Result<Span, String> {
 
 fn connections(number: usize) -> Result<usize, String> {
     if number == 0 || number > CONNECTIONS_MAX {
-        return Err(format!("`connections_max` must be from 1 to {CONNECTIONS_MAX}"));
+        return Err(format!(
+            "`connections_max` must be from 1 to {CONNECTIONS_MAX}"
+        ));
     }
     Ok(number)
 }
@@ -222,20 +240,31 @@ connections_max = 10
 "#;
 
     fn read(text: &str) -> Result<ServerConfig, String> {
-        let written = Written { path: "backstop.toml", text };
+        let written = Written {
+            path: "backstop.toml",
+            text,
+        };
         let config = resolve(Some(written), Overrides::default(), Overrides::default());
-        config.map(|config| config.server).map_err(|error| error.to_string())
+        config
+            .map(|config| config.server)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn every_key_arrives() {
         let config = read(ENTRY).unwrap();
-        let files = TlsFiles { cert: "cert.pem".into(), key: "key.pem".into() };
+        let files = TlsFiles {
+            cert: "cert.pem".into(),
+            key: "key.pem".into(),
+        };
         let expected = ServerConfig {
             listen: "0.0.0.0:7007".parse().unwrap(),
             base: "/jobs".to_owned(),
             transport: Transport::Tls(files),
-            origins: vec!["https://jobs.example.org".to_owned(), "http://10.0.0.7:8080".to_owned()],
+            origins: vec![
+                "https://jobs.example.org".to_owned(),
+                "http://10.0.0.7:8080".to_owned(),
+            ],
             session: Span::hours(1),
             timeout: Span::secs(5),
             connections_max: 10,
@@ -246,24 +275,47 @@ connections_max = 10
     #[test]
     fn nothing_written_means_loopback_and_no_token() {
         let usual = read("").unwrap();
-        assert_eq!((usual.listen.to_string().as_str(), usual.base.as_str()), ("127.0.0.1:7007", ""));
+        assert_eq!(
+            (usual.listen.to_string().as_str(), usual.base.as_str()),
+            ("127.0.0.1:7007", "")
+        );
         assert!(usual.is_loopback() && !usual.needs_tokens());
-        assert_eq!(read("[server]\nlisten = \"localhost:1\"\n").unwrap().listen.to_string(), "127.0.0.1:1");
+        assert_eq!(
+            read("[server]\nlisten = \"localhost:1\"\n")
+                .unwrap()
+                .listen
+                .to_string(),
+            "127.0.0.1:1"
+        );
     }
 
     #[test]
     fn whatever_others_can_reach_needs_tokens() {
         let at = |listen: &str| read(&format!("[server]\nlisten = \"{listen}\"\n")).unwrap();
-        for open in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        for open in [
+            "127.0.0.1:1",
+            "127.9.9.9:1",
+            "[::1]:1",
+            "[::ffff:127.0.0.1]:1",
+        ] {
             assert!(!at(open).needs_tokens(), "{open}");
         }
-        for reached in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[::ffff:10.0.0.1]:1", "128.0.0.1:1"] {
+        for reached in [
+            "0.0.0.0:1",
+            "[::]:1",
+            "10.0.0.1:1",
+            "[::ffff:10.0.0.1]:1",
+            "128.0.0.1:1",
+        ] {
             assert!(at(reached).needs_tokens(), "{reached}");
         }
         let proxied = read("[server]\norigins = [\"https://jobs.example.org\"]\n").unwrap();
         assert!(proxied.is_loopback() && proxied.needs_tokens() && proxied.is_behind_proxy());
         let proxied = read("[server]\nplain_http = true\n").unwrap();
-        assert!(proxied.is_loopback() && proxied.needs_tokens(), "whoever comes comes through a proxy");
+        assert!(
+            proxied.is_loopback() && proxied.needs_tokens(),
+            "whoever comes comes through a proxy"
+        );
         assert!(proxied.is_behind_proxy() && !read(ENTRY).unwrap().is_behind_proxy());
         assert!(!read("").unwrap().is_behind_proxy());
     }
@@ -272,18 +324,41 @@ connections_max = 10
     fn what_makes_no_sense_is_refused_with_what_to_write() {
         let refused = |from: &str, to: &str| read(&ENTRY.replace(from, to)).unwrap_err();
         let unknown = refused("timeout =", "time_out =");
-        assert!(unknown.contains("unknown field `time_out`") && unknown.contains(":8:"), "{unknown}");
+        assert!(
+            unknown.contains("unknown field `time_out`") && unknown.contains(":8:"),
+            "{unknown}"
+        );
         assert!(refused("0.0.0.0:7007", "example.org").contains("\"127.0.0.1:7007\""));
-        for base in ["jobs", "/a b", "/a//b", "/../x", "/a?b", "/<b>", "/metrics", "/healthz/"] {
+        for base in [
+            "jobs",
+            "/a b",
+            "/a//b",
+            "/../x",
+            "/a?b",
+            "/<b>",
+            "/metrics",
+            "/healthz/",
+        ] {
             assert!(refused("/jobs/", base).contains("`base`"), "{base}");
         }
         assert!(refused("session = \"1h\"", "plain_http = true").contains("contradict"));
-        for origin in ["jobs.example.org", "ftp://h", "https://", "https://h/path", "*"] {
-            assert!(refused("http://10.0.0.7:8080", origin).contains("`origins`"), "{origin}");
+        for origin in [
+            "jobs.example.org",
+            "ftp://h",
+            "https://",
+            "https://h/path",
+            "*",
+        ] {
+            assert!(
+                refused("http://10.0.0.7:8080", origin).contains("`origins`"),
+                "{origin}"
+            );
         }
         assert!(refused("\"1h\"", "\"0s\"").contains("`session` must be from 1s to 30d"));
         assert!(refused("\"5s\"", "\"1h\"").contains("`timeout` must be from 1s to 10m"));
-        assert!(refused("connections_max = 10", "connections_max = 0").contains("`connections_max`"));
+        assert!(
+            refused("connections_max = 10", "connections_max = 0").contains("`connections_max`")
+        );
         assert!(refused(", key = \"key.pem\"", "").contains("missing field `key`"));
     }
 }

@@ -95,8 +95,17 @@ impl RawStream {
         }
         let timeout = self.handler.as_ref().and_then(RawHandler::timeout);
         let handler = self.handler.map(RawHandler::checked).transpose()?;
-        let Rules { steps, max_held, max_misses, hold_for, drain, late, on_dead, rollout, retry } =
-            usual.rules;
+        let Rules {
+            steps,
+            max_held,
+            max_misses,
+            hold_for,
+            drain,
+            late,
+            on_dead,
+            rollout,
+            retry,
+        } = usual.rules;
         let settings = StreamSettings {
             rules: Rules {
                 steps: self.steps.unwrap_or(steps),
@@ -134,16 +143,30 @@ fn fields(
 ) -> Result<Option<Fields>, String> {
     for (name, pointer) in [("key", &key), ("position", &position), ("tenant", &tenant)] {
         if let Some(pointer) = pointer.as_ref().filter(|pointer| !pointer.starts_with('/')) {
-            return Err(format!("`{name}` is a JSON pointer and begins with /, such as \"/{pointer}\""));
+            return Err(format!(
+                "`{name}` is a JSON pointer and begins with /, such as \"/{pointer}\""
+            ));
         }
     }
     match (key, position, step) {
-        (Some(key), Some(position), Some(step)) => Ok(Some(Fields { key, position, tenant, step })),
+        (Some(key), Some(position), Some(step)) => Ok(Some(Fields {
+            key,
+            position,
+            tenant,
+            step,
+        })),
         (None, None, _) if tenant.is_none() => Ok(None),
         (key, position, step) => {
-            let missing =
-                [("key", key.is_none()), ("position", position.is_none()), ("step", step.is_none())];
-            let missing: Vec<&str> = missing.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+            let missing = [
+                ("key", key.is_none()),
+                ("position", position.is_none()),
+                ("step", step.is_none()),
+            ];
+            let missing: Vec<&str> = missing
+                .iter()
+                .filter(|(_, is)| *is)
+                .map(|(name, _)| *name)
+                .collect();
             Err(format!(
                 "`key`, `position` and `step` say together where a record's place is; `{}` is missing",
                 missing.join("`, `")
@@ -164,7 +187,10 @@ mod tests {
             "retry":{"kind":"steps","delays":["1s","5s"],"max_attempts":3},"handler":{"exec":["./handle"]},
             "source":{"kafka":{"brokers":"b:9092","topic":"uptime-results","group":"uptime"}}}"#;
         let config = StreamConfig::from_json(json).unwrap();
-        let usual = Rules { retry: config.settings.rules.retry.clone(), ..Rules::default() };
+        let usual = Rules {
+            retry: config.settings.rules.retry.clone(),
+            ..Rules::default()
+        };
         assert_eq!(config.settings.rules, usual);
         assert_eq!(config.step.unwrap().usual(), Some(300_000));
         assert_eq!(config.source.unwrap().topic, "uptime-results");
@@ -177,7 +203,8 @@ mod tests {
         assert!(refused(r#"{"steps":[]}"#).contains("steps has 0 waits"));
         assert!(refused(r#"{"max_hold":1}"#).contains("unknown field `max_hold`"));
         assert!(
-            refused(r#"{"key":"id","position":"/p","step":"1m"}"#).contains("begins with /, such as \"/id\"")
+            refused(r#"{"key":"id","position":"/p","step":"1m"}"#)
+                .contains("begins with /, such as \"/id\"")
         );
         assert!(refused(r#"{"key":"/id","step":"1m"}"#).contains("`position` is missing"));
         assert!(refused(r#"{"step":"often"}"#).contains("`step`"));

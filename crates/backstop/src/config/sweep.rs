@@ -62,9 +62,10 @@ fn json(value: &toml::Value) -> Value {
         toml::Value::Boolean(is) => (*is).into(),
         toml::Value::Datetime(time) => time.to_string().into(),
         toml::Value::Array(values) => values.iter().map(json).collect(),
-        toml::Value::Table(fields) => {
-            fields.iter().map(|(name, value)| (name.clone(), json(value))).collect()
-        }
+        toml::Value::Table(fields) => fields
+            .iter()
+            .map(|(name, value)| (name.clone(), json(value)))
+            .collect(),
     }
 }
 
@@ -88,20 +89,34 @@ max_per_run = 500
 "#;
 
     fn read(text: &str) -> Result<Sweep, String> {
-        let written = Written { path: "backstop.toml", text };
+        let written = Written {
+            path: "backstop.toml",
+            text,
+        };
         let config = resolve(Some(written), Overrides::default(), Overrides::default());
-        config.map_err(|error| error.to_string()).map(|config| config.sweeps["content_changes"].clone())
+        config
+            .map_err(|error| error.to_string())
+            .map(|config| config.sweeps["content_changes"].clone())
     }
 
     #[cfg(feature = "sqlite")]
     #[test]
     fn the_documented_entry_is_read() {
         let sweep = read(ENTRY).unwrap();
-        assert_eq!((sweep.name(), sweep.queue().as_str()), ("content_changes", "content"));
-        assert_eq!((sweep.threshold(), sweep.period()), (Span::minutes(15), Span::minutes(5)));
+        assert_eq!(
+            (sweep.name(), sweep.queue().as_str()),
+            ("content_changes", "content")
+        );
+        assert_eq!(
+            (sweep.threshold(), sweep.period()),
+            (Span::minutes(15), Span::minutes(5))
+        );
         let silent = ENTRY.replace("older_than = \"15m\"\nevery = \"5m\"\n", "");
         let usual = read(&silent).unwrap();
-        assert_eq!((usual.threshold(), usual.period()), (Span::hours(1), Span::minutes(30)));
+        assert_eq!(
+            (usual.threshold(), usual.period()),
+            (Span::hours(1), Span::minutes(30))
+        );
     }
 
     #[cfg(feature = "sqlite")]
@@ -109,7 +124,10 @@ max_per_run = 500
     fn what_makes_no_sense_is_refused_with_what_to_write() {
         let refused = |from: &str, to: &str| read(&ENTRY.replace(from, to)).unwrap_err();
         let unknown = refused("older_than", "younger_than");
-        assert!(unknown.contains("unknown field `younger_than`") && unknown.contains(":5:"), "{unknown}");
+        assert!(
+            unknown.contains("unknown field `younger_than`") && unknown.contains(":5:"),
+            "{unknown}"
+        );
         assert!(refused("every = \"5m\"", "every = \"5ms\"").contains("`every` must be from 1s"));
         assert!(refused(":cutoff", "'2026'").contains("created_at <= :cutoff"));
         assert!(refused("content_change:{id}", "content_change").contains("names no column"));
@@ -124,9 +142,15 @@ max_per_run = 500
     fn no_password_is_shown() {
         for url in ["redis://ada:secret@h", "mongodb://ada:secret@h/db"] {
             let error = read(&ENTRY.replace("sqlite:app.db", url)).unwrap_err();
-            assert!(!error.contains("secret") && error.contains("is not a database"), "{error}");
+            assert!(
+                !error.contains("secret") && error.contains("is not a database"),
+                "{error}"
+            );
         }
-        let broken = ENTRY.replace("url = \"sqlite:app.db\"", "url = \"postgres://ada:secret@h\" x");
+        let broken = ENTRY.replace(
+            "url = \"sqlite:app.db\"",
+            "url = \"postgres://ada:secret@h\" x",
+        );
         assert!(!read(&broken).unwrap_err().contains("secret"));
     }
 }

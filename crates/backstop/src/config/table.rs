@@ -23,9 +23,9 @@ impl TableConfig {
             None => table,
             Some(HandlerConfig::Exec(exec)) => table.handler(Command::new(exec.clone())),
             #[cfg(feature = "http")]
-            Some(HandlerConfig::Http(http)) => {
-                table.handler(Command::new(http.handler().map_err(|error| error.to_string())?))
-            }
+            Some(HandlerConfig::Http(http)) => table.handler(Command::new(
+                http.handler().map_err(|error| error.to_string())?,
+            )),
         })
     }
 }
@@ -53,15 +53,23 @@ impl RawTable {
     pub(super) fn checked(self, name: &str) -> Result<TableConfig, String> {
         let handler_timeout = self.handler.as_ref().and_then(RawHandler::timeout);
         if self.timeout.is_some() && handler_timeout.is_some() {
-            return Err("`timeout` stands both in the table and in its handler; keep one of them".to_owned());
+            return Err(
+                "`timeout` stands both in the table and in its handler; keep one of them"
+                    .to_owned(),
+            );
         }
         let timeout = self.timeout.or(handler_timeout);
         if timeout.is_some_and(Span::is_zero) {
             return Err("`timeout` must be longer than nothing; leave it out for none".to_owned());
         }
-        let strategy = self.strategy.map_or_else(|| Ok(usual_strategy()), strategy)?;
+        let strategy = self
+            .strategy
+            .map_or_else(|| Ok(usual_strategy()), strategy)?;
         let handler = self.handler.map(RawHandler::checked).transpose()?;
-        let (columns, states) = (self.columns.unwrap_or_default(), self.states.unwrap_or_default());
+        let (columns, states) = (
+            self.columns.unwrap_or_default(),
+            self.states.unwrap_or_default(),
+        );
         let (max_records, every, concurrency) = (self.max_records, self.every, self.concurrency);
         let build = || {
             let mut table = Table::new(name, &self.url, &self.table)?
@@ -81,17 +89,27 @@ impl RawTable {
             Ok(table.on_expired(self.on_expired.unwrap_or_default()))
         };
         let table = build().map_err(|error: crate::tables::BadTable| error.to_string())?;
-        Ok(TableConfig { table, handler: handler.map(|handler| handler.within(timeout)) })
+        Ok(TableConfig {
+            table,
+            handler: handler.map(|handler| handler.within(timeout)),
+        })
     }
 }
 
 /// The policy that was written. A job's is over after three attempts unless it says otherwise; a row is tried until it is too old.
 fn strategy(mut written: toml::Table) -> Result<RetryPolicy, String> {
     if !written.contains_key("kind") {
-        return Err("`strategy` names no `kind`; write { kind = \"fibonacci\" }, or leave it out".to_owned());
+        return Err(
+            "`strategy` names no `kind`; write { kind = \"fibonacci\" }, or leave it out"
+                .to_owned(),
+        );
     }
-    written.entry("max_attempts").or_insert_with(|| "unlimited".into());
-    toml::Value::Table(written).try_into::<RetryPolicy>().map_err(|error| format!("`strategy`: {error}"))
+    written
+        .entry("max_attempts")
+        .or_insert_with(|| "unlimited".into());
+    toml::Value::Table(written)
+        .try_into::<RetryPolicy>()
+        .map_err(|error| format!("`strategy`: {error}"))
 }
 
 #[cfg(test)]
@@ -115,9 +133,14 @@ on_expired = "keep"
 "#;
 
     fn read(text: &str) -> Result<TableConfig, String> {
-        let written = Written { path: "backstop.toml", text };
+        let written = Written {
+            path: "backstop.toml",
+            text,
+        };
         let config = resolve(Some(written), Overrides::default(), Overrides::default());
-        config.map_err(|error| error.to_string()).map(|config| config.tables["invoices"].clone())
+        config
+            .map_err(|error| error.to_string())
+            .map(|config| config.tables["invoices"].clone())
     }
 
     #[cfg(feature = "sqlite")]
@@ -126,9 +149,19 @@ on_expired = "keep"
         let config = read(ENTRY).unwrap();
         let table = config.handled().unwrap();
         assert!(table.is_handled() && !config.table.is_handled());
-        assert_eq!((table.name(), table.table_name(), table.records_max()), ("invoices", "BACKLOG", 100));
-        assert_eq!((table.period(), table.rules().max_age()), (Span::minutes(1), Span::days(30)));
-        assert_eq!(table.rules().max_failures(), None, "a row is tried until it is too old");
+        assert_eq!(
+            (table.name(), table.table_name(), table.records_max()),
+            ("invoices", "BACKLOG", 100)
+        );
+        assert_eq!(
+            (table.period(), table.rules().max_age()),
+            (Span::minutes(1), Span::days(30))
+        );
+        assert_eq!(
+            table.rules().max_failures(),
+            None,
+            "a row is tried until it is too old"
+        );
         let silent = "[tables.invoices]\nurl = \"sqlite:app.db\"\ntable = \"BACKLOG\"\n";
         let usual = read(silent).unwrap();
         assert!(usual.handler.is_none() && usual.table.rules().counts_failures());
@@ -137,11 +170,19 @@ on_expired = "keep"
     #[cfg(feature = "sqlite")]
     #[test]
     fn a_strategy_by_age_ends_with_its_last_band() {
-        let by_age =
-            ENTRY.replace("kind = \"fibonacci\", unit = \"1m\", cap = \"1d\"", "kind = \"progressive\"");
-        assert_eq!(read(&by_age).unwrap().table.rules().max_age(), Span::days(30));
+        let by_age = ENTRY.replace(
+            "kind = \"fibonacci\", unit = \"1m\", cap = \"1d\"",
+            "kind = \"progressive\"",
+        );
+        assert_eq!(
+            read(&by_age).unwrap().table.rules().max_age(),
+            Span::days(30)
+        );
         let silent = by_age.replace("max_age = \"30d\"\n", "");
-        assert_eq!(read(&silent).unwrap().table.rules().max_age(), Span::days(360));
+        assert_eq!(
+            read(&silent).unwrap().table.rules().max_age(),
+            Span::days(360)
+        );
     }
 
     #[cfg(feature = "sqlite")]
@@ -149,15 +190,28 @@ on_expired = "keep"
     fn what_makes_no_sense_is_refused_with_what_to_write() {
         let refused = |from: &str, to: &str| read(&ENTRY.replace(from, to)).unwrap_err();
         let unknown = refused("max_age", "age_max");
-        assert!(unknown.contains("unknown field `age_max`") && unknown.contains(":8:"), "{unknown}");
+        assert!(
+            unknown.contains("unknown field `age_max`") && unknown.contains(":8:"),
+            "{unknown}"
+        );
         assert!(refused("every = \"1m\"", "every = \"5ms\"").contains("`every` must be from 1s"));
         assert!(refused("max_records = 100", "max_records = 0").contains("from 1 to 10000"));
         assert!(refused("max_age = \"30d\"", "max_age = \"0s\"").contains("`max_age` must be"));
-        assert!(refused("cap = \"1d\"", "cap = \"1d\", max_age = \"1d\"").contains("belongs to the table"));
-        assert!(refused("\"fibonacci\"", "\"fibonaci\"").contains("is not a kind of policy"));
-        assert!(refused("error = \"ERROR\"", "error = \"NEW\"").contains("`states` are not all different"));
         assert!(
-            refused("last_failure = \"LAST_FAILURE\"", "last_failure = \"failures\"").contains("`columns`")
+            refused("cap = \"1d\"", "cap = \"1d\", max_age = \"1d\"")
+                .contains("belongs to the table")
+        );
+        assert!(refused("\"fibonacci\"", "\"fibonaci\"").contains("is not a kind of policy"));
+        assert!(
+            refused("error = \"ERROR\"", "error = \"NEW\"")
+                .contains("`states` are not all different")
+        );
+        assert!(
+            refused(
+                "last_failure = \"LAST_FAILURE\"",
+                "last_failure = \"failures\""
+            )
+            .contains("`columns`")
         );
         assert!(refused("table = \"BACKLOG\"", "table = \"\"").contains("`table` is empty"));
         assert!(refused("\"keep\"", "\"forget\"").contains("keep"));
@@ -167,6 +221,9 @@ on_expired = "keep"
     #[test]
     fn no_password_is_shown() {
         let error = read(&ENTRY.replace("sqlite:app.db", "redis://ada:secret@h")).unwrap_err();
-        assert!(!error.contains("secret") && error.contains("is not a database"), "{error}");
+        assert!(
+            !error.contains("secret") && error.contains("is not a database"),
+            "{error}"
+        );
     }
 }

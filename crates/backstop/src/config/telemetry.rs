@@ -23,7 +23,12 @@ pub struct Telemetry {
 
 impl fmt::Debug for Telemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { otlp, service, sample, headers } = self;
+        let Self {
+            otlp,
+            service,
+            sample,
+            headers,
+        } = self;
         let names: Vec<&String> = headers.keys().collect();
         f.debug_struct("Telemetry")
             .field("otlp", &otlp.as_deref().map(crate::address::redacted))
@@ -45,16 +50,25 @@ pub(super) struct RawTelemetry {
 
 impl RawTelemetry {
     pub(super) fn checked(self, path: &str) -> Result<Telemetry, BadConfig> {
-        let bad =
-            |problem: &str| Err(BadConfig::Telemetry { path: path.to_owned(), problem: problem.to_owned() });
-        let is_web = |address: &String| address.starts_with("http://") || address.starts_with("https://");
+        let bad = |problem: &str| {
+            Err(BadConfig::Telemetry {
+                path: path.to_owned(),
+                problem: problem.to_owned(),
+            })
+        };
+        let is_web =
+            |address: &String| address.starts_with("http://") || address.starts_with("https://");
         if !self.otlp.as_ref().is_none_or(is_web) {
             return bad("`otlp` is the address of a collector, such as http://127.0.0.1:4318");
         }
         if !self.sample.is_none_or(|share| (0.0..=1.0).contains(&share)) {
             return bad("`sample` is the share of traces that is recorded, from 0.0 to 1.0");
         }
-        if self.headers.iter().any(|(name, value)| name.is_empty() || value.contains(['\r', '\n'])) {
+        if self
+            .headers
+            .iter()
+            .any(|(name, value)| name.is_empty() || value.contains(['\r', '\n']))
+        {
             return bad("`headers` are names and values without line breaks");
         }
         let otlp = self.otlp.map(|address| {
@@ -65,6 +79,11 @@ impl RawTelemetry {
                 format!("{address}{TRACES_PATH}")
             }
         });
-        Ok(Telemetry { otlp, service: self.service, sample: self.sample, headers: self.headers })
+        Ok(Telemetry {
+            otlp,
+            service: self.service,
+            sample: self.sample,
+            headers: self.headers,
+        })
     }
 }

@@ -64,7 +64,12 @@ impl DeadLetters {
 
     /// Makes dead letters ready in another queue, with all attempts anew. Their history stays.
     pub async fn move_to(&self, selection: &DeadSelection, queue: &QueueName) -> Answer<Changed> {
-        self.change(&format!("move to {queue}"), selection, Action::Move(queue.clone())).await
+        self.change(
+            &format!("move to {queue}"),
+            selection,
+            Action::Move(queue.clone()),
+        )
+        .await
     }
 
     /// Removes dead letters with their history; by id also one that cannot be read.
@@ -74,13 +79,18 @@ impl DeadLetters {
 
     /// Removes all dead letters of a queue.
     pub async fn clear(&self, queue: &QueueName) -> Answer<Changed> {
-        let all = DeadFilter { queue: Some(queue.clone()), ..DeadFilter::default() };
-        self.change("clear", &DeadSelection::Matching(all), Action::Delete).await
+        let all = DeadFilter {
+            queue: Some(queue.clone()),
+            ..DeadFilter::default()
+        };
+        self.change("clear", &DeadSelection::Matching(all), Action::Delete)
+            .await
     }
 
     /// Removes all dead letters of all queues.
     pub async fn clear_all(&self) -> Answer<Changed> {
-        self.change("clear", &DeadSelection::All, Action::Delete).await
+        self.change("clear", &DeadSelection::All, Action::Delete)
+            .await
     }
 
     /// Retries, moves or deletes what several selections mean, as one change with one entry in the audit. `changed` tells what was
@@ -96,15 +106,24 @@ impl DeadLetters {
             Action::Move(queue) => format!("move to {queue}"),
             Action::Delete => "delete".to_owned(),
             Action::Cancel => {
-                return Err(StoreError::misuse(CHANGING, "what is dead cannot be called off"));
+                return Err(StoreError::misuse(
+                    CHANGING,
+                    "what is dead cannot be called off",
+                ));
             }
         };
         self.change_parts(&what, parts, action, changed).await
     }
 
-    async fn change(&self, what: &str, selection: &DeadSelection, action: Action) -> Answer<Changed> {
+    async fn change(
+        &self,
+        what: &str,
+        selection: &DeadSelection,
+        action: Action,
+    ) -> Answer<Changed> {
         let mut changed = Changed::default();
-        self.change_parts(what, std::slice::from_ref(selection), &action, &mut changed).await?;
+        self.change_parts(what, std::slice::from_ref(selection), &action, &mut changed)
+            .await?;
         Ok(changed)
     }
 
@@ -122,7 +141,13 @@ impl DeadLetters {
         let selection = each_in_short(parts, |part: &DeadSelection| part.in_short(&self.redaction));
         let entry = self.log.note(what, selection).await?;
         let done = self.apply_each(parts, action, changed).await;
-        self.log.note_end(entry, changed.count, done.as_ref().err().map(ToString::to_string)).await;
+        self.log
+            .note_end(
+                entry,
+                changed.count,
+                done.as_ref().err().map(ToString::to_string),
+            )
+            .await;
         done
     }
 
@@ -138,7 +163,12 @@ impl DeadLetters {
         Ok(())
     }
 
-    async fn apply(&self, selection: &DeadSelection, action: &Action, changed: &mut Changed) -> Answer<()> {
+    async fn apply(
+        &self,
+        selection: &DeadSelection,
+        action: &Action,
+        changed: &mut Changed,
+    ) -> Answer<()> {
         let now = self.backstop.now();
         match selection {
             DeadSelection::Ids(ids) => self.apply_to(&once(ids), action, changed).await,
@@ -150,19 +180,30 @@ impl DeadLetters {
                 self.apply_where(filter.narrowed(), action, changed).await
             }
             DeadSelection::Matching(filter) => {
-                self.apply_found(&filter.as_of(now), usize::MAX, action, changed).await
+                self.apply_found(&filter.as_of(now), usize::MAX, action, changed)
+                    .await
             }
             DeadSelection::Oldest { queue, count } => {
-                let filter = DeadFilter { queue: Some(queue.clone()), ..DeadFilter::default() };
-                self.apply_found(&filter.as_of(now), *count, action, changed).await
+                let filter = DeadFilter {
+                    queue: Some(queue.clone()),
+                    ..DeadFilter::default()
+                };
+                self.apply_found(&filter.as_of(now), *count, action, changed)
+                    .await
             }
         }
     }
 
     /// Changes these, as far as they are dead.
-    pub(super) async fn apply_to(&self, ids: &[JobId], action: &Action, changed: &mut Changed) -> Answer<()> {
+    pub(super) async fn apply_to(
+        &self,
+        ids: &[JobId],
+        action: &Action,
+        changed: &mut Changed,
+    ) -> Answer<()> {
         for part in ids.chunks(AMEND_MAX) {
-            self.apply_once(Selection::Ids(part.to_vec()), action, changed).await?;
+            self.apply_once(Selection::Ids(part.to_vec()), action, changed)
+                .await?;
         }
         Ok(())
     }
@@ -176,23 +217,46 @@ impl DeadLetters {
         changed: &mut Changed,
     ) -> Answer<()> {
         for part in ids.chunks(AMEND_MAX) {
-            self.apply_once(Selection::Within(queue.clone(), part.to_vec()), action, changed).await?;
+            self.apply_once(
+                Selection::Within(queue.clone(), part.to_vec()),
+                action,
+                changed,
+            )
+            .await?;
         }
         Ok(())
     }
 
-    async fn apply_once(&self, selection: Selection, action: &Action, changed: &mut Changed) -> Answer<()> {
-        let amended = self.backstop.store().amend(amendment(selection, action), self.backstop.now()).await?;
+    async fn apply_once(
+        &self,
+        selection: Selection,
+        action: &Action,
+        changed: &mut Changed,
+    ) -> Answer<()> {
+        let amended = self
+            .backstop
+            .store()
+            .amend(amendment(selection, action), self.backstop.now())
+            .await?;
         changed.count += amended.applied as u64;
         changed.refused.extend(amended.refused);
         Ok(())
     }
 
     /// Changes those that the store finds by itself.
-    async fn apply_where(&self, filter: Filter, action: &Action, changed: &mut Changed) -> Answer<()> {
+    async fn apply_where(
+        &self,
+        filter: Filter,
+        action: &Action,
+        changed: &mut Changed,
+    ) -> Answer<()> {
         let mut amendment = amendment(Selection::Matching(filter.clone()), action);
         loop {
-            let amended = self.backstop.store().amend(amendment.clone(), self.backstop.now()).await?;
+            let amended = self
+                .backstop
+                .store()
+                .amend(amendment.clone(), self.backstop.now())
+                .await?;
             changed.count += amended.applied as u64;
             changed.refused.extend(amended.refused);
             amendment.cursor = amended.next;
@@ -214,7 +278,9 @@ impl DeadLetters {
     ) -> Answer<()> {
         let (mut left, mut cursor) = (count, None);
         while left > 0 {
-            let mut found = self.find(filter, cursor, left.min(STEP_MAX), Order::Oldest).await?;
+            let mut found = self
+                .find(filter, cursor, left.min(STEP_MAX), Order::Oldest)
+                .await?;
             left -= found.jobs.len();
             // Jobs that move meet in one line, in the order they were found. Others stay where they are: queue by queue is fewer calls.
             if !matches!(action, Action::Move(_)) {
@@ -222,7 +288,8 @@ impl DeadLetters {
             }
             for jobs in found.jobs.chunk_by(|one, next| one.queue == next.queue) {
                 let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-                self.apply_within(&jobs[0].queue, &ids, action, changed).await?;
+                self.apply_within(&jobs[0].queue, &ids, action, changed)
+                    .await?;
             }
             changed.damaged.extend(found.damaged);
             cursor = found.next;
@@ -312,7 +379,10 @@ fn empty() -> StoreError {
 }
 
 fn blank(name: &str) -> StoreError {
-    StoreError::misuse(CHANGING, format_args!("`{name}` is empty; say what to look for, or leave it out"))
+    StoreError::misuse(
+        CHANGING,
+        format_args!("`{name}` is empty; say what to look for, or leave it out"),
+    )
 }
 
 /// A selection as people and programs write it.
@@ -335,13 +405,28 @@ impl From<DeadSelection> for Written {
     fn from(selection: DeadSelection) -> Self {
         let none = Self::default();
         match selection {
-            DeadSelection::Ids(ids) => Self { ids: Some(ids), ..none },
-            DeadSelection::Within { queue, ids } => Self { ids: Some(ids), queue: Some(queue), ..none },
-            DeadSelection::Oldest { queue, count } => {
-                Self { oldest: Some(count), queue: Some(queue), ..none }
-            }
-            DeadSelection::Matching(filter) => Self { matching: Some(filter), ..none },
-            DeadSelection::All => Self { all: Some(true), ..none },
+            DeadSelection::Ids(ids) => Self {
+                ids: Some(ids),
+                ..none
+            },
+            DeadSelection::Within { queue, ids } => Self {
+                ids: Some(ids),
+                queue: Some(queue),
+                ..none
+            },
+            DeadSelection::Oldest { queue, count } => Self {
+                oldest: Some(count),
+                queue: Some(queue),
+                ..none
+            },
+            DeadSelection::Matching(filter) => Self {
+                matching: Some(filter),
+                ..none
+            },
+            DeadSelection::All => Self {
+                all: Some(true),
+                ..none
+            },
         }
     }
 }
@@ -350,7 +435,13 @@ impl TryFrom<Written> for DeadSelection {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
-        let selection = match (written.ids, written.matching, written.oldest, written.queue, written.all) {
+        let selection = match (
+            written.ids,
+            written.matching,
+            written.oldest,
+            written.queue,
+            written.all,
+        ) {
             (Some(ids), None, None, None, None) => Self::Ids(ids),
             (Some(ids), None, None, Some(queue), None) => Self::Within { queue, ids },
             (None, Some(filter), None, None, None) => Self::Matching(filter),
@@ -384,14 +475,29 @@ mod tests {
     #[test]
     fn a_selection_is_one_thing_and_all_must_be_said() {
         let queue = QueueName::new("q").unwrap();
-        let matching =
-            DeadFilter { queue: Some(queue.clone()), text: Some("x".to_owned()), ..DeadFilter::default() };
+        let matching = DeadFilter {
+            queue: Some(queue.clone()),
+            text: Some("x".to_owned()),
+            ..DeadFilter::default()
+        };
         check(r#"{"all":true}"#, Some(DeadSelection::All));
-        check(r#"{"oldest":3,"queue":"q"}"#, Some(DeadSelection::Oldest { queue, count: 3 }));
-        check(r#"{"matching":{"queue":"q","text":"x"}}"#, Some(DeadSelection::Matching(matching)));
+        check(
+            r#"{"oldest":3,"queue":"q"}"#,
+            Some(DeadSelection::Oldest { queue, count: 3 }),
+        );
+        check(
+            r#"{"matching":{"queue":"q","text":"x"}}"#,
+            Some(DeadSelection::Matching(matching)),
+        );
         let id = JobId::named("a");
-        check(&format!(r#"{{"ids":["{id}"]}}"#), Some(DeadSelection::Ids(vec![id])));
-        let within = DeadSelection::Within { queue: QueueName::new("q").unwrap(), ids: vec![id] };
+        check(
+            &format!(r#"{{"ids":["{id}"]}}"#),
+            Some(DeadSelection::Ids(vec![id])),
+        );
+        let within = DeadSelection::Within {
+            queue: QueueName::new("q").unwrap(),
+            ids: vec![id],
+        };
         check(&format!(r#"{{"ids":["{id}"],"queue":"q"}}"#), Some(within));
         for wrong in [
             "{}",

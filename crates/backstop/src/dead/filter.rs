@@ -43,9 +43,15 @@ impl DeadFilter {
 
     /// The name of a field that has nothing but space in it, if there is one: every letter would fit it, or none.
     pub(super) fn blank(&self) -> Option<&'static str> {
-        let texts = [("text", self.text.as_deref()), ("error_type", self.error_type.as_deref())];
+        let texts = [
+            ("text", self.text.as_deref()),
+            ("error_type", self.error_type.as_deref()),
+        ];
         let is_blank = |text: &str| text.trim().is_empty();
-        texts.into_iter().find(|(_, text)| text.is_some_and(is_blank)).map(|(name, _)| name)
+        texts
+            .into_iter()
+            .find(|(_, text)| text.is_some_and(is_blank))
+            .map(|(name, _)| name)
     }
 
     /// As reports and the audit tell it: secrets in its texts are hidden.
@@ -63,9 +69,14 @@ impl DeadFilter {
     pub fn fits(&self, job: &Job, redaction: &Redaction) -> bool {
         // Making a fingerprint takes a hash; most filters want none.
         let fingerprint = self.fingerprint.and_then(|_| job.fingerprint());
-        self.narrowed().fits(&job.queue, &job.kind, job.state, fingerprint)
-            && self.since.is_none_or(|since| job.finished_at.is_some_and(|at| at >= since))
-            && self.until.is_none_or(|until| job.finished_at.is_some_and(|at| at <= until))
+        self.narrowed()
+            .fits(&job.queue, &job.kind, job.state, fingerprint)
+            && self
+                .since
+                .is_none_or(|since| job.finished_at.is_some_and(|at| at >= since))
+            && self
+                .until
+                .is_none_or(|until| job.finished_at.is_some_and(|at| at <= until))
             && self.fits_death(job, redaction)
     }
 
@@ -75,11 +86,22 @@ impl DeadFilter {
         }
         let death = Death::of(job.reason, job.history.failures().last(), redaction);
         let has_type = self.error_type.is_none() || self.error_type == death.error_type;
-        let Some(text) = &self.text else { return has_type };
-        let (text, payload) = (text.trim().to_lowercase(), redaction.payload(job.payload.as_bytes()));
-        let shown =
-            [death.message, death.error_type.unwrap_or_default(), String::from_utf8_lossy(&payload).into()];
-        has_type && shown.iter().any(|shown| shown.to_lowercase().contains(&text))
+        let Some(text) = &self.text else {
+            return has_type;
+        };
+        let (text, payload) = (
+            text.trim().to_lowercase(),
+            redaction.payload(job.payload.as_bytes()),
+        );
+        let shown = [
+            death.message,
+            death.error_type.unwrap_or_default(),
+            String::from_utf8_lossy(&payload).into(),
+        ];
+        has_type
+            && shown
+                .iter()
+                .any(|shown| shown.to_lowercase().contains(&text))
     }
 
     /// As much of it as the store can tell.
@@ -94,13 +116,19 @@ impl DeadFilter {
 
     /// Whether the store can tell all of it.
     pub(super) const fn is_stores_own(&self) -> bool {
-        self.error_type.is_none() && self.since.is_none() && self.until.is_none() && self.text.is_none()
+        self.error_type.is_none()
+            && self.since.is_none()
+            && self.until.is_none()
+            && self.text.is_none()
     }
 
     /// Only what was dead at `now`: what dies again behind our back is not met a second time.
     #[must_use]
     pub(super) fn as_of(&self, now: Time) -> Self {
-        Self { until: Some(self.until.map_or(now, |until| until.min(now))), ..self.clone() }
+        Self {
+            until: Some(self.until.map_or(now, |until| until.min(now))),
+            ..self.clone()
+        }
     }
 
     /// Whether nothing behind `job` can fit, in a list of this order.

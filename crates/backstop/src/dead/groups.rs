@@ -54,16 +54,30 @@ impl DeadLetters {
         Ok(groups)
     }
 
-    pub(super) async fn raw_groups(&self, queue: Option<QueueName>, limit: usize) -> Answer<Vec<Group>> {
-        self.backstop.store().groups(GroupQuery { queue, limit }, self.backstop.now()).await
+    pub(super) async fn raw_groups(
+        &self,
+        queue: Option<QueueName>,
+        limit: usize,
+    ) -> Answer<Vec<Group>> {
+        self.backstop
+            .store()
+            .groups(GroupQuery { queue, limit }, self.backstop.now())
+            .await
     }
 
     /// A sample that cannot be read hides no group. It is the queue's own: on Redis another may have a job of the same id.
     async fn sample(&self, queue: &QueueName, id: JobId) -> Answer<Sample> {
-        let unknown = |why: String| Sample { id, kind: None, error: why, error_type: None };
+        let unknown = |why: String| Sample {
+            id,
+            kind: None,
+            error: why,
+            error_type: None,
+        };
         match self.backstop.job_in(queue, id).await {
             Ok(Some(job)) if job.state == State::Dead => Ok(self.sample_of(&job)),
-            Ok(_) => Ok(unknown("the last of them was requeued or removed just now".to_owned())),
+            Ok(_) => Ok(unknown(
+                "the last of them was requeued or removed just now".to_owned(),
+            )),
             Err(error @ StoreError::Corrupt { .. }) => Ok(unknown(error.to_string())),
             Err(error) => Err(error),
         }
@@ -83,6 +97,10 @@ impl DeadLetters {
 impl From<&DeadGroup> for DeadFilter {
     /// The letters of the group.
     fn from(group: &DeadGroup) -> Self {
-        Self { queue: Some(group.queue.clone()), fingerprint: Some(group.fingerprint), ..Self::default() }
+        Self {
+            queue: Some(group.queue.clone()),
+            fingerprint: Some(group.fingerprint),
+            ..Self::default()
+        }
     }
 }

@@ -37,8 +37,8 @@ impl Letter {
     /// Reads a line of an export. Only `id`, `queue` and the payload of `original_job` must be there; the unique key is
     /// taken for one that counts while the job is alive, without a period.
     pub fn read(line: &[u8], now: Time) -> Result<Self, BadLetter> {
-        let letter: DeadLetter =
-            serde_json::from_slice(line).map_err(|error| BadLetter::Unreadable(error.to_string()))?;
+        let letter: DeadLetter = serde_json::from_slice(line)
+            .map_err(|error| BadLetter::Unreadable(error.to_string()))?;
         letter.burial(now).map(Self)
     }
 
@@ -51,11 +51,23 @@ impl DeadLetters {
     /// Takes dead letters in, and answers for each: `Inserted`, `Same` if its id is known, or `Full`. Doing it again is
     /// harmless.
     pub async fn import(&self, letters: Vec<Letter>) -> Answer<Vec<Enqueued>> {
-        let entry = self.log.note("import", serde_json::json!({ "letters": letters.len() })).await?;
+        let entry = self
+            .log
+            .note("import", serde_json::json!({ "letters": letters.len() }))
+            .await?;
         let mut answers = Vec::with_capacity(letters.len());
         let done = self.bury(letters, &mut answers).await;
-        let inserted = answers.iter().filter(|answer| **answer == Enqueued::Inserted).count();
-        self.log.note_end(entry, inserted as u64, done.as_ref().err().map(ToString::to_string)).await;
+        let inserted = answers
+            .iter()
+            .filter(|answer| **answer == Enqueued::Inserted)
+            .count();
+        self.log
+            .note_end(
+                entry,
+                inserted as u64,
+                done.as_ref().err().map(ToString::to_string),
+            )
+            .await;
         done.map(|()| answers)
     }
 
@@ -70,7 +82,12 @@ impl DeadLetters {
                 bytes += letter.bytes();
                 burials.push(letter.0);
             }
-            answers.extend(self.backstop.store().bury(burials, self.backstop.now()).await?);
+            answers.extend(
+                self.backstop
+                    .store()
+                    .bury(burials, self.backstop.now())
+                    .await?,
+            );
         }
         Ok(())
     }
@@ -82,27 +99,52 @@ fn bad(field: &'static str) -> impl FnOnce(String) -> BadLetter {
 
 impl DeadLetter {
     fn burial(mut self, now: Time) -> Result<Burial, BadLetter> {
-        let other =
-            |field| Err(BadLetter::Field { field, problem: "is another than in `original_job`".to_owned() });
+        let other = |field| {
+            Err(BadLetter::Field {
+                field,
+                problem: "is another than in `original_job`".to_owned(),
+            })
+        };
         if self.original_job.id.is_some_and(|id| id != self.id) {
             return other("id");
         }
-        if self.original_job.queue.as_ref().is_some_and(|queue| *queue != self.queue) {
+        if self
+            .original_job
+            .queue
+            .as_ref()
+            .is_some_and(|queue| *queue != self.queue)
+        {
             return other("queue");
         }
-        let reason = self.reason.as_deref().map_or(Ok(Reason::AttemptsExhausted), str::parse);
+        let reason = self
+            .reason
+            .as_deref()
+            .map_or(Ok(Reason::AttemptsExhausted), str::parse);
         let reason = reason
             .map_err(|error: backstop_core::verdict::NotAReason| error.to_string())
             .map_err(bad("reason"))?;
         // A death to come would outlive every retention.
-        let finished_at = self.original_job.finished_at.or(self.last_failed_at).unwrap_or(now).min(now);
+        let finished_at = self
+            .original_job
+            .finished_at
+            .or(self.last_failed_at)
+            .unwrap_or(now)
+            .min(now);
         let failures = std::mem::take(&mut self.original_job.errors);
-        let failures = if failures.is_empty() { self.told_failure(finished_at) } else { failures };
+        let failures = if failures.is_empty() {
+            self.told_failure(finished_at)
+        } else {
+            failures
+        };
         Ok(Burial {
             attempts: self.original_job.attempt.unwrap_or(self.attempt_count),
             lost_leases: self.original_job.lost_leases,
             requeues: self.requeues,
-            inserted_at: self.original_job.inserted_at.or(self.first_failed_at).unwrap_or(finished_at),
+            inserted_at: self
+                .original_job
+                .inserted_at
+                .or(self.first_failed_at)
+                .unwrap_or(finished_at),
             finished_at,
             reason,
             history: failures
@@ -125,22 +167,43 @@ impl DeadLetter {
             http_status: self.http_status,
             response_body: self.response_body.take(),
         };
-        let failure = Failure::new(at, self.attempt_count, Cause::Failed, &WorkerName::new(""), error);
-        vec![Failure { context: self.context.take(), ..failure }]
+        let failure = Failure::new(
+            at,
+            self.attempt_count,
+            Cause::Failed,
+            &WorkerName::new(""),
+            error,
+        );
+        vec![Failure {
+            context: self.context.take(),
+            ..failure
+        }]
     }
 
     fn job(self) -> Result<NewJob, BadLetter> {
         let original = self.original_job;
-        let unique = original.unique_key.as_deref().map(UniqueKey::new).transpose();
-        let retry =
-            original.retry.as_ref().map(|policy| RetryPolicy::from_json(policy.get().as_bytes())).transpose();
+        let unique = original
+            .unique_key
+            .as_deref()
+            .map(UniqueKey::new)
+            .transpose();
+        let retry = original
+            .retry
+            .as_ref()
+            .map(|policy| RetryPolicy::from_json(policy.get().as_bytes()))
+            .transpose();
         Ok(NewJob {
             id: self.id,
             payload: original.bytes()?,
             priority: original.priority,
             run_at: original.run_at,
-            unique: unique.map_err(|error| error.to_string()).map_err(bad("unique_key"))?.map(Unique::live),
-            retry: retry.map_err(|error| error.to_string()).map_err(bad("retry"))?,
+            unique: unique
+                .map_err(|error| error.to_string())
+                .map_err(bad("unique_key"))?
+                .map(Unique::live),
+            retry: retry
+                .map_err(|error| error.to_string())
+                .map_err(bad("retry"))?,
             trace: original.traceparent,
             kind: original.kind.unwrap_or(self.kind),
             queue: self.queue,
@@ -151,7 +214,9 @@ impl DeadLetter {
 impl OriginalJob {
     fn bytes(&self) -> Result<Payload, BadLetter> {
         let bytes = match &self.payload_hex {
-            Some(hex) => from_hex(hex).ok_or_else(|| bad("payload_hex")("not hexadecimal".to_owned()))?,
+            Some(hex) => {
+                from_hex(hex).ok_or_else(|| bad("payload_hex")("not hexadecimal".to_owned()))?
+            }
             None => self.payload.get().as_bytes().to_vec(),
         };
         Payload::json(bytes).map_err(|error| bad("payload")(error.to_string()))
@@ -162,13 +227,31 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2);
     pairs
         .map(|pair| {
-            u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok()
+            u8::from_str_radix(
+                std::str::from_utf8(pair)
+                    .ok()
+                    .filter(|pair| pair.len() == 2)?,
+                16,
+            )
+            .ok()
         })
         .collect()
 }
 
 /// Within the limits that a failure of our own has.
 fn bounded(failure: Failure) -> Failure {
-    let Failure { at, attempt, cause, worker, error, retry_in, context } = failure;
-    Failure { retry_in, context, ..Failure::new(at, attempt, cause, &WorkerName::new(&worker), error) }
+    let Failure {
+        at,
+        attempt,
+        cause,
+        worker,
+        error,
+        retry_in,
+        context,
+    } = failure;
+    Failure {
+        retry_in,
+        context,
+        ..Failure::new(at, attempt, cause, &WorkerName::new(&worker), error)
+    }
 }

@@ -4,7 +4,9 @@ use backstop_core::failure::{Cause, Context, Failure};
 use backstop_core::redact::Redaction;
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
-use backstop_core::{Fingerprint, Job, JobId, Kind, Priority, QueueName, State, Time, TraceContext};
+use backstop_core::{
+    Fingerprint, Job, JobId, Kind, Priority, QueueName, State, Time, TraceContext,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fmt::Write as _;
@@ -133,7 +135,11 @@ pub(super) struct Death {
 
 impl Death {
     /// The last failure as it may be shown; an overflow has nothing to do with it.
-    pub(super) fn of(reason: Option<Reason>, last: Option<&Failure>, redaction: &Redaction) -> Self {
+    pub(super) fn of(
+        reason: Option<Reason>,
+        last: Option<&Failure>,
+        redaction: &Redaction,
+    ) -> Self {
         let none = Self {
             message: "Unknown error".to_owned(),
             error_type: None,
@@ -142,12 +148,21 @@ impl Death {
             response_body: None,
         };
         if reason == Some(Reason::Overflow) {
-            let message = "the queue was full: this job, the oldest that waited, gave way to a newer one";
-            return Self { message: message.to_owned(), error_type: Some("Overflow".to_owned()), ..none };
+            let message =
+                "the queue was full: this job, the oldest that waited, gave way to a newer one";
+            return Self {
+                message: message.to_owned(),
+                error_type: Some("Overflow".to_owned()),
+                ..none
+            };
         }
         let Some(last) = last else { return none };
         let error = redaction.error(&last.error);
-        let message = if error.message.trim().is_empty() { none.message } else { error.message };
+        let message = if error.message.trim().is_empty() {
+            none.message
+        } else {
+            error.message
+        };
         Self {
             message,
             error_type: error.error_type,
@@ -175,7 +190,10 @@ impl DeadLetter {
             http_status: death.http_status,
             response_body: death.response_body,
             attempt_count: job.attempt,
-            first_failed_at: failures.first().map(|failure| failure.at).or(job.finished_at),
+            first_failed_at: failures
+                .first()
+                .map(|failure| failure.at)
+                .or(job.finished_at),
             last_failed_at: job.finished_at,
             retry_delays: (!delays.is_empty()).then_some(delays),
             context: failures.last().and_then(|failure| failure.context.clone()),
@@ -187,9 +205,17 @@ impl DeadLetter {
 }
 
 impl OriginalJob {
-    fn new(job: &Job, failures: Vec<Failure>, max_attempts: Option<u32>, redaction: &Redaction) -> Self {
+    fn new(
+        job: &Job,
+        failures: Vec<Failure>,
+        max_attempts: Option<u32>,
+        redaction: &Redaction,
+    ) -> Self {
         let (payload, payload_hex) = payload(job.payload.as_bytes());
-        let retry = job.terms.retry().and_then(|policy| serde_json::value::to_raw_value(&policy).ok());
+        let retry = job
+            .terms
+            .retry()
+            .and_then(|policy| serde_json::value::to_raw_value(&policy).ok());
         Self {
             id: Some(job.id),
             queue: Some(job.queue.clone()),
@@ -203,7 +229,10 @@ impl OriginalJob {
             run_at: Some(job.run_at),
             inserted_at: Some(job.inserted_at),
             unique_key: job.unique_key.as_ref().map(UniqueKey::to_string),
-            errors: failures.into_iter().map(|failure| redaction.failure(failure)).collect(),
+            errors: failures
+                .into_iter()
+                .map(|failure| redaction.failure(failure))
+                .collect(),
             priority: job.priority,
             retry,
             traceparent: job.terms.trace(),
@@ -218,7 +247,10 @@ fn delays(failures: &[Failure]) -> Vec<f64> {
         let was_lost = pair[0].cause == Cause::Lost;
         (pair[0].retry_in.is_none() && !was_lost) || pair[0].attempt > pair[1].attempt
     };
-    let start = failures.windows(2).rposition(ends_life).map_or(0, |end| end + 1);
+    let start = failures
+        .windows(2)
+        .rposition(ends_life)
+        .map_or(0, |end| end + 1);
     failures[start..]
         .iter()
         .filter(|failure| failure.cause != Cause::Lost)
@@ -229,13 +261,17 @@ fn delays(failures: &[Failure]) -> Vec<f64> {
 
 /// The payload on one line, and its bytes if they are others. A line end in JSON is space: within a string it is escaped.
 fn payload(bytes: &[u8]) -> (Box<RawValue>, Option<String>) {
-    let text = std::str::from_utf8(bytes).ok().map(|text| text.replace(['\n', '\r'], " "));
+    let text = std::str::from_utf8(bytes)
+        .ok()
+        .map(|text| text.replace(['\n', '\r'], " "));
     let raw = text.and_then(|text| RawValue::from_string(text).ok());
     let hex = || {
-        bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        bytes
+            .iter()
+            .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            })
     };
     match raw {
         Some(raw) if raw.get().as_bytes() == bytes => (raw, None),

@@ -132,25 +132,40 @@ impl DeadLetters {
     /// How many there are.
     pub async fn stats(&self) -> Answer<DeadStats> {
         let queues = self.backstop.store().queues(self.backstop.now()).await?;
-        let counts = queues.into_iter().map(|queue| (queue.name, queue.counts.of(State::Dead)));
+        let counts = queues
+            .into_iter()
+            .map(|queue| (queue.name, queue.counts.of(State::Dead)));
         let queues: BTreeMap<_, _> = counts.collect();
-        Ok(DeadStats { total: queues.values().sum(), queues })
+        Ok(DeadStats {
+            total: queues.values().sum(),
+            queues,
+        })
     }
 
     /// How many fit, where that can be told without reading them all.
     pub async fn estimate(&self, filter: &DeadFilter) -> Answer<Option<u64>> {
-        let by_queue = DeadFilter { queue: filter.queue.clone(), ..DeadFilter::default() };
+        let by_queue = DeadFilter {
+            queue: filter.queue.clone(),
+            ..DeadFilter::default()
+        };
         if *filter == by_queue {
             let stats = self.stats().await?;
             let of_queue = |queue| stats.queues.get(queue).copied().unwrap_or_default();
             return Ok(Some(filter.queue.as_ref().map_or(stats.total, of_queue)));
         }
-        let by_group = DeadFilter { fingerprint: filter.fingerprint, ..by_queue };
+        let by_group = DeadFilter {
+            fingerprint: filter.fingerprint,
+            ..by_queue
+        };
         if *filter != by_group {
             return Ok(None);
         }
-        let groups = self.raw_groups(filter.queue.clone(), backstop_core::limits::GROUPS_MAX).await?;
-        let fitting = groups.iter().filter(|group| Some(group.fingerprint) == filter.fingerprint);
+        let groups = self
+            .raw_groups(filter.queue.clone(), backstop_core::limits::GROUPS_MAX)
+            .await?;
+        let fitting = groups
+            .iter()
+            .filter(|group| Some(group.fingerprint) == filter.fingerprint);
         Ok(Some(fitting.map(|group| group.count).sum()))
     }
 
@@ -175,8 +190,12 @@ impl DeadLetters {
 
     /// As it may be seen in a list.
     fn redacted(&self, job: &Job) -> DeadLetter {
-        let payload = backstop_core::Payload::stored(self.redaction.payload(job.payload.as_bytes()));
-        let mut letter = self.whole(&Job { payload, ..job.clone() });
+        let payload =
+            backstop_core::Payload::stored(self.redaction.payload(job.payload.as_bytes()));
+        let mut letter = self.whole(&Job {
+            payload,
+            ..job.clone()
+        });
         // Beside what is hidden, the bytes of the rest would only look like the payload.
         letter.original_job.payload_hex = None;
         letter
@@ -185,13 +204,19 @@ impl DeadLetters {
     fn max_attempts(&self, job: &Job) -> Option<u32> {
         let of_queue = || self.policies.get(&job.queue).cloned();
         let policy = job.terms.retry().or_else(of_queue);
-        policy.unwrap_or_else(|| QueueSettings::usual(&job.queue).retry).max_attempts()
+        policy
+            .unwrap_or_else(|| QueueSettings::usual(&job.queue).retry)
+            .max_attempts()
     }
 }
 
 /// What the store's own filter can tell of dead letters in this queue.
 fn of_queue(queue: Option<QueueName>) -> Filter {
-    Filter { queue, state: Some(State::Dead), ..Filter::default() }
+    Filter {
+        queue,
+        state: Some(State::Dead),
+        ..Filter::default()
+    }
 }
 
 #[cfg(test)]

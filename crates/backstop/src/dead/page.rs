@@ -20,10 +20,19 @@ pub struct DeadPage {
 
 impl DeadLetters {
     /// A page of those that fit, the newest death first, redacted. `limit` is clamped to 1 … [`backstop_core::limits::PAGE_MAX`].
-    pub async fn list(&self, filter: &DeadFilter, cursor: Option<String>, limit: usize) -> Answer<DeadPage> {
+    pub async fn list(
+        &self,
+        filter: &DeadFilter,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> Answer<DeadPage> {
         let found = self.find(filter, cursor, limit, Order::Newest).await?;
         let letters = found.jobs.iter().map(|job| self.redacted(job)).collect();
-        Ok(DeadPage { letters, damaged: found.damaged, next: found.next })
+        Ok(DeadPage {
+            letters,
+            damaged: found.damaged,
+            next: found.next,
+        })
     }
 
     /// A page of those that fit, the oldest death first, with their payloads whole: a backup, to be read by
@@ -31,7 +40,11 @@ impl DeadLetters {
     pub async fn export(&self, filter: &DeadFilter, cursor: Option<String>) -> Answer<DeadPage> {
         let found = self.find(filter, cursor, READ_MAX, Order::Oldest).await?;
         let letters = found.jobs.iter().map(|job| self.whole(job)).collect();
-        Ok(DeadPage { letters, damaged: found.damaged, next: found.next })
+        Ok(DeadPage {
+            letters,
+            damaged: found.damaged,
+            next: found.next,
+        })
     }
 
     /// A page of those that fit, before anything is hidden.
@@ -42,8 +55,20 @@ impl DeadLetters {
         limit: usize,
         order: Order,
     ) -> Answer<Page> {
-        let sieve = OfLetters { filter, order, redaction: &self.redaction };
-        sift(&self.backstop, &filter.narrowed(), order, cursor, limit, &sieve).await
+        let sieve = OfLetters {
+            filter,
+            order,
+            redaction: &self.redaction,
+        };
+        sift(
+            &self.backstop,
+            &filter.narrowed(),
+            order,
+            cursor,
+            limit,
+            &sieve,
+        )
+        .await
     }
 }
 

@@ -168,8 +168,12 @@ impl RedriveReport {
     /// When the last letter is requeued at the rate that was asked for, as far as `now` can tell: while the others follow, where it
     /// is known how many they are.
     pub fn last_goes_at(&self, now: Time) -> Option<Time> {
-        let left = self.expected?.checked_sub(self.reached()).filter(|left| *left > 0)?;
-        (self.phase == Phase::Rate && !self.stalled).then(|| now.after(self.plan.then_rate.takes(left)))
+        let left = self
+            .expected?
+            .checked_sub(self.reached())
+            .filter(|left| *left > 0)?;
+        (self.phase == Phase::Rate && !self.stalled)
+            .then(|| now.after(self.plan.then_rate.takes(left)))
     }
 }
 
@@ -259,7 +263,9 @@ fn decide(report: &RedriveReport, observed: &Observed, now: Time) -> Step {
             Phase::Done,
             format!("{LETTERS_MAX} letters are the most for one redrive; start another"),
         ),
-        Phase::Rate if now < observed.free_at => Step::Wait(observed.free_at.since(now).min(WAIT_MAX)),
+        Phase::Rate if now < observed.free_at => {
+            Step::Wait(observed.free_at.since(now).min(WAIT_MAX))
+        }
         Phase::Rate => Step::Requeue(plan.then_rate.batch()),
         Phase::Done | Phase::Stopped | Phase::Failed => {
             Step::End(report.phase, report.why.clone().unwrap_or_default())
@@ -270,11 +276,19 @@ fn decide(report: &RedriveReport, observed: &Observed, now: Time) -> Step {
 /// Whether more of the redriven died again than the canary was allowed to lose, in proportion.
 fn share_is_exceeded(report: &RedriveReport) -> bool {
     let allowed = u64::from(report.plan.max_failures).saturating_mul(report.requeued);
-    report.died_again.saturating_mul(u64::from(report.plan.canary)) > allowed
+    report
+        .died_again
+        .saturating_mul(u64::from(report.plan.canary))
+        > allowed
 }
 
 fn canary_died(report: &RedriveReport) -> String {
-    let RedriveReport { died_again, requeued, plan, .. } = report;
+    let RedriveReport {
+        died_again,
+        requeued,
+        plan,
+        ..
+    } = report;
     format!(
         "{died_again} of the first {requeued} died again, and at most {} may; the others were left alone",
         plan.max_failures
@@ -282,7 +296,12 @@ fn canary_died(report: &RedriveReport) -> String {
 }
 
 fn share_died(report: &RedriveReport) -> String {
-    let RedriveReport { died_again, requeued, plan, .. } = report;
+    let RedriveReport {
+        died_again,
+        requeued,
+        plan,
+        ..
+    } = report;
     format!(
         "{died_again} of {requeued} died again, a larger share than {} of {}; the others were left alone",
         plan.max_failures, plan.canary
@@ -291,14 +310,17 @@ fn share_died(report: &RedriveReport) -> String {
 
 fn all_out(report: &RedriveReport) -> String {
     match report.requeued {
-        0 if report.refused + report.damaged > 0 => "none of those that fit could be requeued".to_owned(),
+        0 if report.refused + report.damaged > 0 => {
+            "none of those that fit could be requeued".to_owned()
+        }
         0 => "no dead letter fits".to_owned(),
         _ => "all that fit were requeued".to_owned(),
     }
 }
 
 fn too_many() -> RedriveError {
-    let most = format!("{LETTERS_MAX} letters are the most for one redrive; start another for the rest");
+    let most =
+        format!("{LETTERS_MAX} letters are the most for one redrive; start another for the rest");
     RedriveError::BadPlan(most)
 }
 
@@ -306,7 +328,9 @@ impl Redrive {
     /// The queue that all its letters are of, where one was named.
     fn queue(&self) -> Option<&QueueName> {
         match &self.selection {
-            DeadSelection::Within { queue, .. } | DeadSelection::Oldest { queue, .. } => Some(queue),
+            DeadSelection::Within { queue, .. } | DeadSelection::Oldest { queue, .. } => {
+                Some(queue)
+            }
             DeadSelection::Matching(filter) => filter.queue.as_ref(),
             DeadSelection::Ids(_) | DeadSelection::All => None,
         }
@@ -328,16 +352,20 @@ impl Redrive {
         }
         let is_too_many = |count: usize| count as u64 > LETTERS_MAX;
         match &self.selection {
-            DeadSelection::Matching(filter) if filter.blank().is_some() => {
-                bad("a text or a class that is empty is no filter; say what to look for, or leave it out")
+            DeadSelection::Matching(filter) if filter.blank().is_some() => bad(
+                "a text or a class that is empty is no filter; say what to look for, or leave it out",
+            ),
+            nothing if nothing.check().is_err() => {
+                bad("nothing is selected; say which letters, or say all")
             }
-            nothing if nothing.check().is_err() => bad("nothing is selected; say which letters, or say all"),
             DeadSelection::Matching(filter)
                 if filter.text.as_ref().is_some_and(|text| text.len() > 1_024) =>
             {
                 bad("the text to look for has at most 1024 bytes")
             }
-            DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } if is_too_many(ids.len()) => {
+            DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. }
+                if is_too_many(ids.len()) =>
+            {
                 Err(too_many())
             }
             DeadSelection::Oldest { count, .. } if is_too_many(*count) => Err(too_many()),

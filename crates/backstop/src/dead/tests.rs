@@ -20,7 +20,10 @@ async fn bury(test: &Test, queue: &str, name: &str, payload: &str, error: &str) 
         "original_job": { "payload": serde_json::from_str::<serde_json::Value>(payload).unwrap() },
     });
     let letter = Letter::read(line.to_string().as_bytes(), test.backstop.now()).unwrap();
-    assert_eq!(dead(test).import(vec![letter]).await.unwrap(), [Enqueued::Inserted]);
+    assert_eq!(
+        dead(test).import(vec![letter]).await.unwrap(),
+        [Enqueued::Inserted]
+    );
 }
 
 fn dead(test: &Test) -> DeadLetters {
@@ -32,7 +35,10 @@ fn ids(names: &[&str]) -> DeadSelection {
 }
 
 fn matching(text: &str) -> DeadFilter {
-    DeadFilter { text: Some(text.to_owned()), ..DeadFilter::default() }
+    DeadFilter {
+        text: Some(text.to_owned()),
+        ..DeadFilter::default()
+    }
 }
 
 /// The names of those that are dead, the newest first.
@@ -52,7 +58,12 @@ async fn names(test: &Test, filter: &DeadFilter) -> String {
 }
 
 async fn state(test: &Test, name: &str) -> State {
-    test.backstop.job(JobId::named(name)).await.unwrap().unwrap().state
+    test.backstop
+        .job(JobId::named(name))
+        .await
+        .unwrap()
+        .unwrap()
+        .state
 }
 
 const SIX: [(&str, &str, &str); 6] = [
@@ -71,8 +82,28 @@ async fn a_list_is_filtered_and_paged() {
     assert_eq!(names(&test, &matching("ORDER")).await, "fdca");
     assert_eq!(names(&test, &matching("nowhere")).await, "");
     let third = test.backstop.now().before(Span::secs(3));
-    assert_eq!(names(&test, &DeadFilter { since: Some(third), ..DeadFilter::default() }).await, "fedc");
-    assert_eq!(names(&test, &DeadFilter { until: Some(third), ..DeadFilter::default() }).await, "cba");
+    assert_eq!(
+        names(
+            &test,
+            &DeadFilter {
+                since: Some(third),
+                ..DeadFilter::default()
+            }
+        )
+        .await,
+        "fedc"
+    );
+    assert_eq!(
+        names(
+            &test,
+            &DeadFilter {
+                until: Some(third),
+                ..DeadFilter::default()
+            }
+        )
+        .await,
+        "cba"
+    );
     let group = dead(&test).groups(None, 1).await.unwrap().remove(0);
     assert_eq!(names(&test, &DeadFilter::from(&group)).await, "dca");
 }
@@ -85,10 +116,18 @@ async fn stats_and_groups_count_and_show_a_sample() {
     let stats = serde_json::to_string(&dead(&test).stats().await.unwrap()).unwrap();
     assert_eq!(stats, r#"{"queues":{"alive":0,"p":1,"q":6},"total":7}"#);
     let groups = dead(&test).groups(None, 10).await.unwrap();
-    let shown: Vec<_> = groups.iter().map(|group| (group.count, group.sample.error.as_str())).collect();
+    let shown: Vec<_> = groups
+        .iter()
+        .map(|group| (group.count, group.sample.error.as_str()))
+        .collect();
     assert_eq!(
         shown,
-        [(3, "order 4 lost"), (2, "no such user"), (1, "password=[redacted] refused"), (1, "else")]
+        [
+            (3, "order 4 lost"),
+            (2, "no such user"),
+            (1, "password=[redacted] refused"),
+            (1, "else")
+        ]
     );
     assert_eq!(groups[0].sample.error_type.as_deref(), Some("Boom"));
     let estimate = async |filter: &DeadFilter| dead(&test).estimate(filter).await.unwrap();
@@ -104,22 +143,40 @@ async fn one_letter_is_shown_whole_and_a_list_is_redacted() {
         panic!("not shown")
     };
     let text = serde_json::to_string(&letter).unwrap();
-    assert!(text.contains("hunter2") && !text.contains("abc123"), "{text}");
-    let page = dead(&test).list(&DeadFilter::default(), None, 9).await.unwrap();
+    assert!(
+        text.contains("hunter2") && !text.contains("abc123"),
+        "{text}"
+    );
+    let page = dead(&test)
+        .list(&DeadFilter::default(), None, 9)
+        .await
+        .unwrap();
     let text = serde_json::to_string(&page.letters).unwrap();
-    assert!(!text.contains("hunter2") && !text.contains("abc123") && text.contains("[redacted]"), "{text}");
+    assert!(
+        !text.contains("hunter2") && !text.contains("abc123") && text.contains("[redacted]"),
+        "{text}"
+    );
     dead(&test).requeue(&ids(&["a"])).await.unwrap();
     let shown = dead(&test).show(JobId::named("a")).await.unwrap();
     assert!(matches!(shown, Shown::Elsewhere(State::Ready)), "{shown:?}");
-    assert!(matches!(dead(&test).show(JobId::named("z")).await.unwrap(), Shown::NotFound));
+    assert!(matches!(
+        dead(&test).show(JobId::named("z")).await.unwrap(),
+        Shown::NotFound
+    ));
 }
 
 #[tokio::test]
 async fn the_oldest_go_first() {
     let test = given(&SIX).await;
     let queue = QueueName::new("q").unwrap();
-    let changed = dead(&test).requeue(&DeadSelection::Oldest { queue, count: 2 }).await.unwrap();
-    assert_eq!((changed.count, names(&test, &DeadFilter::default()).await), (2, "fedc".to_owned()));
+    let changed = dead(&test)
+        .requeue(&DeadSelection::Oldest { queue, count: 2 })
+        .await
+        .unwrap();
+    assert_eq!(
+        (changed.count, names(&test, &DeadFilter::default()).await),
+        (2, "fedc".to_owned())
+    );
     assert_eq!(state(&test, "a").await, State::Ready);
 }
 
@@ -127,18 +184,42 @@ async fn the_oldest_go_first() {
 async fn a_selection_means_what_it_says_and_only_dead_letters() {
     let test = given(&SIX).await;
     test.backstop.draft("q").id("x").push().await.unwrap();
-    let changed = dead(&test).requeue(&DeadSelection::Matching(matching("order"))).await.unwrap();
-    assert_eq!((changed.count, names(&test, &DeadFilter::default()).await), (4, "eb".to_owned()));
-    let changed = dead(&test).delete(&ids(&["b", "b", "a", "x", "z"])).await.unwrap();
+    let changed = dead(&test)
+        .requeue(&DeadSelection::Matching(matching("order")))
+        .await
+        .unwrap();
+    assert_eq!(
+        (changed.count, names(&test, &DeadFilter::default()).await),
+        (4, "eb".to_owned())
+    );
+    let changed = dead(&test)
+        .delete(&ids(&["b", "b", "a", "x", "z"]))
+        .await
+        .unwrap();
     let refused = [("a", State::Ready), ("x", State::Ready)]
         .map(|(name, state)| (JobId::named(name), Refusal::Elsewhere(state)));
     assert_eq!((changed.count, &changed.refused[..2]), (1, &refused[..]));
-    assert_eq!(changed.refused[2..], [(JobId::named("z"), Refusal::NotFound)]);
+    assert_eq!(
+        changed.refused[2..],
+        [(JobId::named("z"), Refusal::NotFound)]
+    );
     let other = QueueName::new("other").unwrap();
-    assert_eq!(dead(&test).move_to(&DeadSelection::All, &other).await.unwrap().count, 1);
+    assert_eq!(
+        dead(&test)
+            .move_to(&DeadSelection::All, &other)
+            .await
+            .unwrap()
+            .count,
+        1
+    );
     let moved = test.backstop.job(JobId::named("e")).await.unwrap().unwrap();
     assert_eq!(
-        (moved.queue, moved.state, moved.requeues, moved.history.failures().len()),
+        (
+            moved.queue,
+            moved.state,
+            moved.requeues,
+            moved.history.failures().len()
+        ),
         (other, State::Ready, 1, 1)
     );
     assert_eq!(state(&test, "x").await, State::Ready);
@@ -149,8 +230,21 @@ async fn clear_removes_the_dead_of_one_queue_or_of_all() {
     let test = given(&SIX).await;
     bury(&test, "p", "g", "1", "boom").await;
     test.backstop.draft("q").id("x").push().await.unwrap();
-    assert_eq!(dead(&test).clear(&QueueName::new("q").unwrap()).await.unwrap().count, 6);
-    assert_eq!((dead(&test).stats().await.unwrap().total, state(&test, "x").await), (1, State::Ready));
+    assert_eq!(
+        dead(&test)
+            .clear(&QueueName::new("q").unwrap())
+            .await
+            .unwrap()
+            .count,
+        6
+    );
+    assert_eq!(
+        (
+            dead(&test).stats().await.unwrap().total,
+            state(&test, "x").await
+        ),
+        (1, State::Ready)
+    );
     assert_eq!(dead(&test).clear_all().await.unwrap().count, 1);
 }
 
@@ -164,10 +258,16 @@ async fn nothing_selected_is_misuse_and_not_all() {
         DeadSelection::Oldest { queue, count: 0 },
         DeadSelection::Matching(matching("")),
         DeadSelection::Matching(matching(" ")),
-        DeadSelection::Matching(DeadFilter { error_type: Some(String::new()), ..DeadFilter::default() }),
+        DeadSelection::Matching(DeadFilter {
+            error_type: Some(String::new()),
+            ..DeadFilter::default()
+        }),
     ] {
         let refused = dead(&test).delete(&nothing).await;
-        assert!(matches!(refused, Err(StoreError::Misuse { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(StoreError::Misuse { .. })),
+            "{refused:?}"
+        );
     }
     assert_eq!(dead(&test).stats().await.unwrap().total, 6);
 }
@@ -176,19 +276,37 @@ async fn nothing_selected_is_misuse_and_not_all() {
 async fn an_export_is_a_backup() {
     let test = given(&SIX).await;
     dead(&test).requeue(&ids(&["a"])).await.unwrap();
-    let page = dead(&test).export(&DeadFilter::default(), None).await.unwrap();
+    let page = dead(&test)
+        .export(&DeadFilter::default(), None)
+        .await
+        .unwrap();
     assert_eq!((page.letters.len(), page.next), (5, None));
-    let lines: Vec<String> =
-        page.letters.iter().map(|letter| serde_json::to_string(letter).unwrap()).collect();
+    let lines: Vec<String> = page
+        .letters
+        .iter()
+        .map(|letter| serde_json::to_string(letter).unwrap())
+        .collect();
     let other = start();
     other.clock.advance(Span::secs(60));
     let read = |line: &String| Letter::read(line.as_bytes(), other.backstop.now()).unwrap();
     let letters: Vec<_> = lines.iter().map(read).collect();
-    assert_eq!(dead(&other).import(letters.clone()).await.unwrap(), [Enqueued::Inserted; 5]);
-    assert_eq!(dead(&other).import(letters).await.unwrap(), [Enqueued::Same; 5]);
-    let again = dead(&other).export(&DeadFilter::default(), None).await.unwrap();
-    let again: Vec<String> =
-        again.letters.iter().map(|letter| serde_json::to_string(letter).unwrap()).collect();
+    assert_eq!(
+        dead(&other).import(letters.clone()).await.unwrap(),
+        [Enqueued::Inserted; 5]
+    );
+    assert_eq!(
+        dead(&other).import(letters).await.unwrap(),
+        [Enqueued::Same; 5]
+    );
+    let again = dead(&other)
+        .export(&DeadFilter::default(), None)
+        .await
+        .unwrap();
+    let again: Vec<String> = again
+        .letters
+        .iter()
+        .map(|letter| serde_json::to_string(letter).unwrap())
+        .collect();
     assert_eq!(again, lines);
 }
 
@@ -200,11 +318,23 @@ async fn every_change_is_written_down_the_newest_first() {
     test.clock.advance(Span::secs(1));
     dead(&test).delete(&DeadSelection::All).await.unwrap();
     let audit = dead(&test).audit(2).await.unwrap();
-    let told: Vec<_> =
-        audit.iter().map(|entry| (entry.what.as_str(), entry.count, entry.who.as_str())).collect();
-    assert_eq!(told, [("delete", Some(1), "ada@host"), ("requeue", Some(1), "ada@host")]);
+    let told: Vec<_> = audit
+        .iter()
+        .map(|entry| (entry.what.as_str(), entry.count, entry.who.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("delete", Some(1), "ada@host"),
+            ("requeue", Some(1), "ada@host")
+        ]
+    );
     assert_eq!(audit[0].selection, serde_json::json!({ "all": true }));
-    assert_eq!(dead(&test).audit(99).await.unwrap().len(), 4, "two imports before them");
+    assert_eq!(
+        dead(&test).audit(99).await.unwrap().len(),
+        4,
+        "two imports before them"
+    );
 }
 
 #[tokio::test]
@@ -212,11 +342,18 @@ async fn a_journal_keeps_the_newest() {
     let test = start();
     for count in 0..250 {
         test.clock.advance(Span::secs(1));
-        let noted = dead(&test).log.note("requeue", serde_json::Value::Null).await.unwrap();
+        let noted = dead(&test)
+            .log
+            .note("requeue", serde_json::Value::Null)
+            .await
+            .unwrap();
         dead(&test).log.note_end(noted, count, None).await;
     }
     let trim = async || dead(&test).log.journal().trim(100).await.unwrap();
     assert_eq!((trim().await, trim().await, trim().await), (100, 50, 0));
     let audit = dead(&test).audit(1_000).await.unwrap();
-    assert_eq!((audit.len(), audit[0].count, audit[99].count), (100, Some(249), Some(150)));
+    assert_eq!(
+        (audit.len(), audit[0].count, audit[99].count),
+        (100, Some(249), Some(150))
+    );
 }

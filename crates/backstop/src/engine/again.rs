@@ -73,7 +73,10 @@ impl Again {
 
     /// Ends in here, in calls and not.
     pub(super) fn len(&self) -> usize {
-        self.lines.values().map(|line| line.waiting.len() + line.asked).sum()
+        self.lines
+            .values()
+            .map(|line| line.waiting.len() + line.asked)
+            .sum()
     }
 
     /// Takes in what was not answered, at `now`.
@@ -83,7 +86,11 @@ impl Again {
         }
         self.begin(now);
         for settlement in unanswered {
-            self.lines.entry(settlement.lease.queue.clone()).or_default().waiting.push_back(settlement);
+            self.lines
+                .entry(settlement.lease.queue.clone())
+                .or_default()
+                .waiting
+                .push_back(settlement);
         }
     }
 
@@ -97,7 +104,11 @@ impl Again {
 
     fn begin(&mut self, now: Instant) {
         if self.lines.is_empty() {
-            *self = Self { together: Pace::after(WAIT_FIRST, now), turn: self.turn, ..Self::default() };
+            *self = Self {
+                together: Pace::after(WAIT_FIRST, now),
+                turn: self.turn,
+                ..Self::default()
+            };
         }
     }
 
@@ -118,7 +129,10 @@ impl Again {
     pub(super) fn next(&mut self, now: Instant) -> Option<(How, Vec<Settlement>)> {
         let (is_apart, all_silent) = (self.is_apart(), self.all_silent());
         if self.alone.may_go(now) {
-            let free = self.lines.values_mut().filter(|line| line.may_go_alone(is_apart));
+            let free = self
+                .lines
+                .values_mut()
+                .filter(|line| line.may_go_alone(is_apart));
             if let Some(line) = free.min_by_key(|line| line.alone_at) {
                 self.turn += 1;
                 line.alone_at = self.turn;
@@ -129,7 +143,10 @@ impl Again {
         if !self.together.may_go(now) {
             return None;
         }
-        let free = self.lines.values_mut().filter(|line| line.may_go_together(all_silent));
+        let free = self
+            .lines
+            .values_mut()
+            .filter(|line| line.may_go_together(all_silent));
         let free: Vec<&mut Line> = free.take(BATCH_MAX).collect();
         let share = BATCH_MAX.checked_div(free.len())?;
         let batch = free.into_iter().flat_map(|line| line.ask(share)).collect();
@@ -138,7 +155,13 @@ impl Again {
     }
 
     /// Takes in what a call for these ends came to, at `now`: what is left of them goes back to the head of its line.
-    pub(super) fn tried(&mut self, how: How, asked: &[QueueName], left: Vec<Settlement>, now: Instant) {
+    pub(super) fn tried(
+        &mut self,
+        how: How,
+        asked: &[QueueName],
+        left: Vec<Settlement>,
+        now: Instant,
+    ) {
         let is_answered = left.len() < asked.len();
         let mut answers: BTreeMap<&QueueName, usize> = BTreeMap::new();
         for queue in asked {
@@ -157,9 +180,14 @@ impl Again {
             }
         }
         for settlement in left.into_iter().rev() {
-            self.lines.entry(settlement.lease.queue.clone()).or_default().waiting.push_front(settlement);
+            self.lines
+                .entry(settlement.lease.queue.clone())
+                .or_default()
+                .waiting
+                .push_front(settlement);
         }
-        self.lines.retain(|_, line| line.asked > 0 || !line.waiting.is_empty());
+        self.lines
+            .retain(|_, line| line.asked > 0 || !line.waiting.is_empty());
         match how {
             How::First => {}
             How::Together => {
@@ -173,11 +201,22 @@ impl Again {
     /// When a call may go out that may not yet; `None` if all wait for answers.
     pub(super) fn due(&self) -> Option<Instant> {
         let all_silent = self.all_silent();
-        let together = self.lines.values().any(|line| line.may_go_together(all_silent));
+        let together = self
+            .lines
+            .values()
+            .any(|line| line.may_go_together(all_silent));
         let is_apart = self.is_apart();
         let alone = self.lines.values().any(|line| line.may_go_alone(is_apart));
-        let paces = [together.then_some(&self.together), alone.then_some(&self.alone)];
-        paces.into_iter().flatten().filter(|pace| !pace.is_out).filter_map(|pace| pace.due).min()
+        let paces = [
+            together.then_some(&self.together),
+            alone.then_some(&self.alone),
+        ];
+        paces
+            .into_iter()
+            .flatten()
+            .filter(|pace| !pace.is_out)
+            .filter_map(|pace| pace.due)
+            .min()
     }
 
     /// Whether each of several lines is to be tried by itself.
@@ -209,7 +248,11 @@ impl Line {
 
 impl Pace {
     fn after(wait: Duration, now: Instant) -> Self {
-        Self { is_out: false, due: Some(now + wait), wait }
+        Self {
+            is_out: false,
+            due: Some(now + wait),
+            wait,
+        }
     }
 
     fn may_go(&self, now: Instant) -> bool {

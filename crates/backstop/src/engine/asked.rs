@@ -53,7 +53,11 @@ pub(super) type Asking = BoxFuture<'static, Answered>;
 impl Asked {
     pub(super) fn new(engine: &Engine, claim: Claim, term: Span) -> Self {
         Self {
-            passes: claim.wants.iter().map(|want| Pass::of(engine, want)).collect(),
+            passes: claim
+                .wants
+                .iter()
+                .map(|want| Pass::of(engine, want))
+                .collect(),
             claim,
             leave: BTreeMap::new(),
             term,
@@ -86,20 +90,31 @@ impl Asked {
         closing: CancellationToken,
     ) -> Answered {
         if !wait.is_zero() {
-            let _ = closing.run_until_cancelled(tokio::time::sleep(wait.into())).await;
+            let _ = closing
+                .run_until_cancelled(tokio::time::sleep(wait.into()))
+                .await;
         }
         if self.at.is_none() && closing.is_cancelled() {
-            return Answered { answer: Ok((self, Vec::new())), unanswered: None };
+            return Answered {
+                answer: Ok((self, Vec::new())),
+                unanswered: None,
+            };
         }
         match self.claim(&engine).await {
             Ok(Claimed { runs, unanswered }) => {
                 let (asked, unanswered) = self.split(&unanswered);
                 let granted = asked.take(&engine, &ended, runs).await;
-                Answered { answer: Ok((asked, granted)), unanswered }
+                Answered {
+                    answer: Ok((asked, granted)),
+                    unanswered,
+                }
             }
             Err(error) => {
                 self.is_refused = !error.is_transient();
-                Answered { answer: Err(error), unanswered: Some(self) }
+                Answered {
+                    answer: Err(error),
+                    unanswered: Some(self),
+                }
             }
         }
     }
@@ -122,7 +137,11 @@ impl Asked {
         if self.claim.wants.is_empty() {
             return Ok(None);
         }
-        engine.store().claim(self.claim.clone(), now).await.map(Some)
+        engine
+            .store()
+            .claim(self.claim.clone(), now)
+            .await
+            .map(Some)
     }
 
     /// What is of these queues, apart.
@@ -131,12 +150,30 @@ impl Asked {
             return (self, None);
         }
         let is_gone = |queue: &QueueName| unanswered.contains(queue);
-        let (gone, there) = self.claim.wants.into_iter().partition(|want| is_gone(&want.queue));
-        let (gone_passes, passes) = self.passes.into_iter().partition(|pass| is_gone(&pass.queue));
-        let (gone_leave, leave) = self.leave.into_iter().partition(|(queue, _)| is_gone(queue));
+        let (gone, there) = self
+            .claim
+            .wants
+            .into_iter()
+            .partition(|want| is_gone(&want.queue));
+        let (gone_passes, passes) = self
+            .passes
+            .into_iter()
+            .partition(|pass| is_gone(&pass.queue));
+        let (gone_leave, leave) = self
+            .leave
+            .into_iter()
+            .partition(|(queue, _)| is_gone(queue));
         (self.claim.wants, self.passes, self.leave) = (there, passes, leave);
-        let claim = Claim { wants: gone, ..self.claim.clone() };
-        let rest = Self { claim, passes: gone_passes, leave: gone_leave, ..self };
+        let claim = Claim {
+            wants: gone,
+            ..self.claim.clone()
+        };
+        let rest = Self {
+            claim,
+            passes: gone_passes,
+            leave: gone_leave,
+            ..self
+        };
         (self, Some(rest))
     }
 
@@ -148,17 +185,27 @@ impl Asked {
         mut runs: Vec<Leased>,
     ) -> Vec<Leased> {
         // A store that has all queues in one answers a repeated claim with all that is left of it, also of those that answered before.
-        runs.retain(|run| self.claim.wants.iter().any(|want| want.queue == run.lease.queue));
+        runs.retain(|run| {
+            self.claim
+                .wants
+                .iter()
+                .any(|want| want.queue == run.lease.queue)
+        });
         let at = self.at.unwrap_or_else(Instant::now);
         engine.held.insert(self.claim.number, self.term, at, &runs);
         let is_late = self.age().plus(margin(self.term)) >= self.term;
-        let (may_run, late) = if is_late { (Vec::new(), runs) } else { (runs, Vec::new()) };
+        let (may_run, late) = if is_late {
+            (Vec::new(), runs)
+        } else {
+            (runs, Vec::new())
+        };
         engine.held.settling(late.iter().map(|run| &run.lease));
         let (may_run, over) = heed_rates(engine, self, may_run).await;
         let now = engine.now();
-        let late = late
-            .into_iter()
-            .map(|run| Settlement { lease: run.lease, outcome: Outcome::Released { at: now } });
+        let late = late.into_iter().map(|run| Settlement {
+            lease: run.lease,
+            outcome: Outcome::Released { at: now },
+        });
         for settlement in late.chain(over) {
             let _ = ended.send(settlement).await;
         }
@@ -184,7 +231,12 @@ impl Pass {
             // It shut a moment ago: what the permits say decides.
             Admission::Not { .. } => (0, true),
         };
-        Self { queue: want.queue.clone(), epoch, permits: None, is_probation }
+        Self {
+            queue: want.queue.clone(),
+            epoch,
+            permits: None,
+            is_probation,
+        }
     }
 }
 
@@ -203,15 +255,28 @@ async fn get_leave(engine: &Engine, asked: &mut Asked) -> Answer<()> {
 }
 
 /// What may run of what was granted, and what goes back because its queue is over its limit.
-async fn heed_rates(engine: &Engine, asked: &Asked, granted: Vec<Leased>) -> (Vec<Leased>, Vec<Settlement>) {
+async fn heed_rates(
+    engine: &Engine,
+    asked: &Asked,
+    granted: Vec<Leased>,
+) -> (Vec<Leased>, Vec<Settlement>) {
     if !engine.has_rate_limits() {
         return (granted, Vec::new());
     }
-    let (mut with_leave, without): (Vec<_>, Vec<_>) =
-        granted.into_iter().partition(|leased| asked.leave.contains_key(&leased.lease.queue));
+    let (mut with_leave, without): (Vec<_>, Vec<_>) = granted
+        .into_iter()
+        .partition(|leased| asked.leave.contains_key(&leased.lease.queue));
     for (queue, leave) in &asked.leave {
-        let used = with_leave.iter().filter(|leased| leased.lease.queue == *queue).count();
-        engine.return_leave(queue, leave.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))).await;
+        let used = with_leave
+            .iter()
+            .filter(|leased| leased.lease.queue == *queue)
+            .count();
+        engine
+            .return_leave(
+                queue,
+                leave.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)),
+            )
+            .await;
     }
     let (may, over) = engine.within_rate(without, asked.term).await;
     with_leave.extend(may);
@@ -221,8 +286,19 @@ async fn heed_rates(engine: &Engine, asked: &Asked, granted: Vec<Leased>) -> (Ve
 /// Asks for permits where they are needed, and asks for no more jobs than there are. A claim that is asked for again has its
 /// permits already.
 async fn get_permits(engine: &Engine, asked: &mut Asked) -> Answer<()> {
-    for pass in asked.passes.iter_mut().filter(|pass| pass.is_probation && pass.permits.is_none()) {
-        let Some(want) = asked.claim.wants.iter_mut().find(|want| want.queue == pass.queue) else { continue };
+    for pass in asked
+        .passes
+        .iter_mut()
+        .filter(|pass| pass.is_probation && pass.permits.is_none())
+    {
+        let Some(want) = asked
+            .claim
+            .wants
+            .iter_mut()
+            .find(|want| want.queue == pass.queue)
+        else {
+            continue;
+        };
         let wanted = u32::try_from(want.max).unwrap_or(u32::MAX);
         let admitted = engine.admit(&pass.queue, wanted).await?;
         (pass.epoch, pass.permits) = (admitted.epoch, Some(admitted.calls));

@@ -25,7 +25,11 @@ pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
     let queues: Vec<QueueName> = engine.queues.keys().cloned().collect();
     let mut announcing = std::pin::pin!(announce(engine).fuse());
     loop {
-        let period = if beat(engine, &queues).await { period(engine) } else { period(engine).scaled(0.2) };
+        let period = if beat(engine, &queues).await {
+            period(engine)
+        } else {
+            period(engine).scaled(0.2)
+        };
         let mut rest = std::pin::pin!(tokio::time::sleep(period.into()));
         let is_over = loop {
             tokio::select! {
@@ -49,7 +53,9 @@ pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
 
 /// Says which kinds this worker knows, until the store has taken it.
 async fn announce(engine: &Engine) {
-    while let Err(error) = kinds::announce(&engine.backstop, &engine.name, &engine.known_kinds()).await {
+    while let Err(error) =
+        kinds::announce(&engine.backstop, &engine.name, &engine.known_kinds()).await
+    {
         tracing::debug!(%error, "it could not be said which kinds this worker knows; it is tried again");
         tokio::time::sleep(period(engine).into()).await;
     }
@@ -60,7 +66,11 @@ pub(crate) async fn fence_loop(engine: &Engine, stop: &CancellationToken) {
     loop {
         let now = Instant::now();
         // Without a beat in time, somebody else may already run the job: stop before that can be.
-        call_off(engine, engine.held.uncertain(now), "no beat got through in time");
+        call_off(
+            engine,
+            engine.held.uncertain(now),
+            "no beat got through in time",
+        );
         call_off(
             engine,
             engine.held.overdue(now),
@@ -93,12 +103,22 @@ async fn beat(engine: &Engine, queues: &[QueueName]) -> bool {
         // A worker with nothing to do is alive too.
         by_term.insert(engine.longest_lease(), Vec::new());
     }
-    let beats = by_term.into_iter().map(|(term, leases)| beat_term(engine, queues, term, leases));
-    join_all(beats).await.into_iter().all(|got_through| got_through)
+    let beats = by_term
+        .into_iter()
+        .map(|(term, leases)| beat_term(engine, queues, term, leases));
+    join_all(beats)
+        .await
+        .into_iter()
+        .all(|got_through| got_through)
 }
 
 /// As many leases at a time as go into one beat.
-async fn beat_term(engine: &Engine, queues: &[QueueName], term: Span, mut leases: Vec<Lease>) -> bool {
+async fn beat_term(
+    engine: &Engine,
+    queues: &[QueueName],
+    term: Span,
+    mut leases: Vec<Lease>,
+) -> bool {
     let mut all_through = true;
     loop {
         let rest = leases.split_off(leases.len().min(BEAT_LEASES_MAX));
@@ -123,8 +143,14 @@ async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Ve
     match answer {
         Ok(Beaten { lost, unanswered }) => {
             let is_answered = |lease: &&Lease| !unanswered.contains(&lease.queue);
-            engine.held.extended(leases.iter().filter(is_answered), sent);
-            call_off(engine, lost, "its lease ended: it was cancelled, or another worker has it");
+            engine
+                .held
+                .extended(leases.iter().filter(is_answered), sent);
+            call_off(
+                engine,
+                lost,
+                "its lease ended: it was cancelled, or another worker has it",
+            );
             if let Some(queue) = unanswered.first() {
                 tracing::warn!(%queue, count = unanswered.len(), "a beat was not answered for every queue");
             }

@@ -21,7 +21,12 @@ impl Engine {
             queue_depths: self.depths().await,
             breakers: self.guards.states(self.now()),
             worker: Some(self.name.to_string()),
-            host: Some(rustix::system::uname().nodename().to_string_lossy().into_owned()),
+            host: Some(
+                rustix::system::uname()
+                    .nodename()
+                    .to_string_lossy()
+                    .into_owned(),
+            ),
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             lost_workers: Vec::new(),
         }
@@ -36,8 +41,12 @@ impl Engine {
         }
         let depths = match self.store().queues(self.now()).await {
             Ok(queues) => {
-                let served = queues.into_iter().filter(|status| self.queues.contains_key(&status.name));
-                served.map(|status| (status.name.to_string(), status.counts.live())).collect()
+                let served = queues
+                    .into_iter()
+                    .filter(|status| self.queues.contains_key(&status.name));
+                served
+                    .map(|status| (status.name.to_string(), status.counts.live()))
+                    .collect()
             }
             Err(_) => BTreeMap::new(),
         };

@@ -45,8 +45,16 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(engine: Arc<Engine>, ended: mpsc::Sender<Settlement>, runs: TaskTracker) -> Self {
-        let lanes = engine.queues.iter().map(|(queue, settings)| ServedQueue::new(queue, settings)).collect();
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        ended: mpsc::Sender<Settlement>,
+        runs: TaskTracker,
+    ) -> Self {
+        let lanes = engine
+            .queues
+            .iter()
+            .map(|(queue, settings)| ServedQueue::new(queue, settings))
+            .collect();
         Self {
             engine,
             lanes,
@@ -74,7 +82,9 @@ impl Dispatcher {
                 self.give_back_all().await;
             }
             if asking.is_none() {
-                asking = self.next_claim(|_| true).map(|asked| self.ask(asked, self.engine.courtesy()));
+                asking = self
+                    .next_claim(|_| true)
+                    .map(|asked| self.ask(asked, self.engine.courtesy()));
             }
             tokio::select! {
                 biased;
@@ -135,7 +145,9 @@ impl Dispatcher {
         }
         for at in 0..self.lanes.len() {
             let is_shut = self.is_shut(at);
-            while let Some((waiting, alone)) = self.lanes[at].next_to_start(is_shut, &self.engine.suspects) {
+            while let Some((waiting, alone)) =
+                self.lanes[at].next_to_start(is_shut, &self.engine.suspects)
+            {
                 self.start(at, waiting, alone);
             }
         }
@@ -144,19 +156,26 @@ impl Dispatcher {
     /// Whether a suspect at its last strike waits for what runs to end. Once nothing does, or it has waited for long enough, it starts.
     fn awaits_quiet(&mut self) -> bool {
         let wants_quiet = |at: &usize| self.lanes[*at].has_last_strike(self.is_shut(*at));
-        let Some(at) = (0..self.lanes.len()).find(wants_quiet).filter(|_| self.engine.suspects.is_free())
+        let Some(at) = (0..self.lanes.len())
+            .find(wants_quiet)
+            .filter(|_| self.engine.suspects.is_free())
         else {
             self.quiet_since = None;
             return false;
         };
-        let is_quiet = self.lanes.iter().all(|lane| lane.running.load(Ordering::Acquire) == 0);
+        let is_quiet = self
+            .lanes
+            .iter()
+            .all(|lane| lane.running.load(Ordering::Acquire) == 0);
         let since = *self.quiet_since.get_or_insert_with(Instant::now);
         if !is_quiet && since.elapsed() < QUIET_WAIT {
             return true;
         }
         self.quiet_since = None;
         let is_shut = self.is_shut(at);
-        let Some((waiting, alone)) = self.lanes[at].next_last_strike(is_shut, &self.engine.suspects) else {
+        let Some((waiting, alone)) =
+            self.lanes[at].next_last_strike(is_shut, &self.engine.suspects)
+        else {
             return false;
         };
         alone.keep_quiet();
@@ -164,7 +183,12 @@ impl Dispatcher {
         true
     }
 
-    fn start(&mut self, at: usize, Waiting { leased, epoch, .. }: Waiting, alone: Option<Arc<Alone>>) {
+    fn start(
+        &mut self,
+        at: usize,
+        Waiting { leased, epoch, .. }: Waiting,
+        alone: Option<Arc<Alone>>,
+    ) {
         let lane = &self.lanes[at];
         let settings = Arc::clone(&lane.settings);
         let (engine, ended) = (Arc::clone(&self.engine), self.ended.clone());
@@ -200,17 +224,30 @@ impl Dispatcher {
                 && !matches!(self.engine.admission(&lane.queue), Admission::Not { .. })
                 && !self.engine.rates.is_shut(&lane.queue)
         };
-        let lanes: Vec<Lane> = self.lanes.iter().filter(open).map(ServedQueue::lane).collect();
+        let lanes: Vec<Lane> = self
+            .lanes
+            .iter()
+            .filter(open)
+            .map(ServedQueue::lane)
+            .collect();
         let wanted = wants(&lanes, CLAIM_JOBS_MAX, self.turn);
         self.turn = self.turn.wrapping_add(1);
         let term = self.term_of(wanted.first()?)?;
-        let wants: Vec<Want> = wanted.into_iter().filter(|want| self.term_of(want) == Some(term)).collect();
+        let wants: Vec<Want> = wanted
+            .into_iter()
+            .filter(|want| self.term_of(want) == Some(term))
+            .collect();
         let number = self.engine.backstop.random().lease_number();
         let until = self.engine.now().after(term);
         for lane in &mut self.lanes {
             lane.hinted &= !wants.iter().any(|want| want.queue == lane.queue);
         }
-        let claim = Claim { number, worker: self.engine.name.clone(), until, wants };
+        let claim = Claim {
+            number,
+            worker: self.engine.name.clone(),
+            until,
+            wants,
+        };
         Some(Asked::new(&self.engine, claim, term))
     }
 
@@ -220,7 +257,10 @@ impl Dispatcher {
     }
 
     fn term_of(&self, want: &Want) -> Option<Span> {
-        self.engine.queues.get(&want.queue).map(|settings: &QueueSettings| settings.lease)
+        self.engine
+            .queues
+            .get(&want.queue)
+            .map(|settings: &QueueSettings| settings.lease)
     }
 
     /// Takes in the answer of a claim. What was not answered is asked for again under the same number: the store may have
@@ -228,7 +268,11 @@ impl Dispatcher {
     fn answered(&mut self, Answered { answer, unanswered }: Answered) {
         let answered = answer.as_ref().ok().map(|(asked, _)| asked);
         for asked in answered.into_iter().chain(&unanswered) {
-            for lane in self.lanes.iter_mut().filter(|lane| asked.is_of(&lane.queue)) {
+            for lane in self
+                .lanes
+                .iter_mut()
+                .filter(|lane| asked.is_of(&lane.queue))
+            {
                 lane.unanswered = false;
             }
         }
@@ -250,9 +294,15 @@ impl Dispatcher {
     /// Asks again, a while later. After a lease nothing that was granted can still be there, unless something that is held here has
     /// kept all of that claim alive: then its number is the only way to it.
     fn ask_again(&mut self, asked: Asked) {
-        let (of, wait) = (asked.queues(), asked.wait.scaled(0.5 + self.engine.backstop.random().unit()));
+        let (of, wait) = (
+            asked.queues(),
+            asked
+                .wait
+                .scaled(0.5 + self.engine.backstop.random().unit()),
+        );
         let next_wait = asked.wait.times(2).min(CLAIM_RETRY_LAST);
-        let is_over = asked.age().plus(wait) >= asked.term && !self.engine.held.holds_any(asked.claim.number);
+        let is_over =
+            asked.age().plus(wait) >= asked.term && !self.engine.held.holds_any(asked.claim.number);
         let again = if asked.is_refused || is_over {
             self.next_claim(|queue| of.contains(queue))
         } else {
@@ -260,7 +310,11 @@ impl Dispatcher {
         };
         let Some(mut again) = again else { return };
         again.wait = next_wait;
-        for lane in self.lanes.iter_mut().filter(|lane| again.is_of(&lane.queue)) {
+        for lane in self
+            .lanes
+            .iter_mut()
+            .filter(|lane| again.is_of(&lane.queue))
+        {
             lane.unanswered = true;
         }
         self.again.push(self.ask(again, wait));
@@ -268,7 +322,10 @@ impl Dispatcher {
 
     fn take_in(&mut self, asked: &Asked, granted: Vec<Leased>) {
         for pass in &asked.passes {
-            let used = granted.iter().filter(|leased| leased.lease.queue == pass.queue).count();
+            let used = granted
+                .iter()
+                .filter(|leased| leased.lease.queue == pass.queue)
+                .count();
             let used = u32::try_from(used).unwrap_or(u32::MAX);
             for _ in used..pass.permits.unwrap_or(0) {
                 self.engine.report(&pass.queue, pass.epoch, Sign::Neutral);
@@ -276,11 +333,23 @@ impl Dispatcher {
         }
         for lane in &mut self.lanes {
             // No permits were left: whoever has them says when it may be tried again.
-            if asked.passes.iter().any(|pass| pass.queue == lane.queue && pass.permits == Some(0)) {
+            if asked
+                .passes
+                .iter()
+                .any(|pass| pass.queue == lane.queue && pass.permits == Some(0))
+            {
                 lane.dry = true;
             }
-            if let Some(want) = asked.claim.wants.iter().find(|want| want.queue == lane.queue) {
-                let got = granted.iter().filter(|leased| leased.lease.queue == lane.queue).count();
+            if let Some(want) = asked
+                .claim
+                .wants
+                .iter()
+                .find(|want| want.queue == lane.queue)
+            {
+                let got = granted
+                    .iter()
+                    .filter(|leased| leased.lease.queue == lane.queue)
+                    .count();
                 lane.dry = got < want.max
                     && !lane.hinted
                     && !is_cut_short(&lane.queue, &asked.claim.wants, &granted);
@@ -288,9 +357,14 @@ impl Dispatcher {
         }
         let now = self.engine.now();
         for leased in granted {
-            if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.queue == leased.lease.queue) {
+            if let Some(lane) = self
+                .lanes
+                .iter_mut()
+                .find(|lane| lane.queue == leased.lease.queue)
+            {
                 let pass = asked.passes.iter().find(|pass| pass.queue == lane.queue);
-                let (epoch, is_probe) = pass.map_or((0, false), |pass| (pass.epoch, pass.is_probation));
+                let (epoch, is_probe) =
+                    pass.map_or((0, false), |pass| (pass.epoch, pass.is_probation));
                 let standing = match (is_suspect(&leased, now), is_at_last_strike(&leased, now)) {
                     (_, true) => Standing::LastStrike,
                     (true, false) => Standing::Suspect,
@@ -308,8 +382,8 @@ impl Dispatcher {
                 let all = self.lanes[at].empty();
                 self.give_back(all).await;
             }
-            let suspects =
-                self.lanes[at].impatient_suspects(self.engine.timing.poll, self.quiet_since.is_some());
+            let suspects = self.lanes[at]
+                .impatient_suspects(self.engine.timing.poll, self.quiet_since.is_some());
             if !suspects.is_empty() {
                 // They go back to the head of the line: others, with their place free, may have them first.
                 self.engine.note_stranger();
@@ -319,7 +393,10 @@ impl Dispatcher {
     }
 
     fn is_shut(&self, at: usize) -> bool {
-        matches!(self.engine.admission(&self.lanes[at].queue), Admission::Not { .. })
+        matches!(
+            self.engine.admission(&self.lanes[at].queue),
+            Admission::Not { .. }
+        )
     }
 
     /// Gives back what waits for a service that is to be left alone.
@@ -344,10 +421,17 @@ impl Dispatcher {
         let now = self.engine.now();
         let mut leave: BTreeMap<QueueName, u32> = BTreeMap::new();
         for Waiting { leased, epoch, .. } in unused {
-            self.engine.report(&leased.lease.queue, epoch, Sign::Neutral);
+            self.engine
+                .report(&leased.lease.queue, epoch, Sign::Neutral);
             *leave.entry(leased.lease.queue.clone()).or_default() += 1;
             let outcome = Outcome::Released { at: now };
-            let _ = self.ended.send(Settlement { lease: leased.lease, outcome }).await;
+            let _ = self
+                .ended
+                .send(Settlement {
+                    lease: leased.lease,
+                    outcome,
+                })
+                .await;
         }
         // Leave that was got for them is for others.
         for (queue, unused) in leave {
@@ -382,7 +466,12 @@ struct Slot {
 }
 
 impl Slot {
-    fn take(engine: &Arc<Engine>, running: &Arc<AtomicUsize>, freed: &Arc<Notify>, lease: Lease) -> Self {
+    fn take(
+        engine: &Arc<Engine>,
+        running: &Arc<AtomicUsize>,
+        freed: &Arc<Notify>,
+        lease: Lease,
+    ) -> Self {
         running.fetch_add(1, Ordering::AcqRel);
         Self {
             engine: Arc::clone(engine),

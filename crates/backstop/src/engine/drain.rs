@@ -15,7 +15,13 @@ pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
     engine.backstop.schedules().look(&engine.schedules).await?;
     loop {
         let batch = recover(&engine, SEIZE_MAX, Vec::new()).await?;
-        while engine.store().promote(PROMOTE_MAX, engine.now()).await?.moved == PROMOTE_MAX {}
+        while engine
+            .store()
+            .promote(PROMOTE_MAX, engine.now())
+            .await?
+            .moved
+            == PROMOTE_MAX
+        {}
         if !run_ready(&engine).await? && !batch.more {
             return Ok(engine.tally.progress());
         }
@@ -28,8 +34,16 @@ async fn run_ready(engine: &Engine) -> Answer<bool> {
     for (queue, settings) in &engine.queues {
         let number = engine.backstop.random().lease_number();
         let until = engine.now().after(settings.lease);
-        let wants = vec![Want { queue: queue.clone(), max: 1 }];
-        let claim = Claim { number, worker: engine.name.clone(), until, wants };
+        let wants = vec![Want {
+            queue: queue.clone(),
+            max: 1,
+        }];
+        let claim = Claim {
+            number,
+            worker: engine.name.clone(),
+            until,
+            wants,
+        };
         let asked = Instant::now();
         let granted = engine.store().claim(claim, engine.now()).await?.runs;
         engine.held.insert(number, settings.lease, asked, &granted);

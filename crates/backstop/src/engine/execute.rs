@@ -39,7 +39,10 @@ pub(crate) async fn pass(
         Way::Through(probe) => probe,
         Way::Not(until) => {
             engine.report(&lease.queue, epoch, Sign::Neutral);
-            return Some(Settlement { lease, outcome: Outcome::Released { at: until } });
+            return Some(Settlement {
+                lease,
+                outcome: Outcome::Released { at: until },
+            });
         }
     };
     let (sign, settlement) = match execute(engine, settings, leased).await {
@@ -71,8 +74,9 @@ pub(crate) async fn execute(
     settings: &QueueSettings,
     leased: Leased,
 ) -> Option<(Sign, Settlement)> {
-    let limit =
-        settings.timeout.map(|timeout| Instant::now() + timeout.plus(engine.timing.cancel_grace).into());
+    let limit = settings
+        .timeout
+        .map(|timeout| Instant::now() + timeout.plus(engine.timing.cancel_grace).into());
     let cancel = engine.held.begin(&leased.lease, limit)?;
     match note_begun(engine, &leased).await {
         Begun::Noted => {}
@@ -81,8 +85,16 @@ pub(crate) async fn execute(
             return None;
         }
         Begun::Unknown => {
-            let outcome = Outcome::Released { at: engine.now().after(UNNOTED_WAIT) };
-            return Some((Sign::Neutral, Settlement { lease: leased.lease, outcome }));
+            let outcome = Outcome::Released {
+                at: engine.now().after(UNNOTED_WAIT),
+            };
+            return Some((
+                Sign::Neutral,
+                Settlement {
+                    lease: leased.lease,
+                    outcome,
+                },
+            ));
         }
     }
     engine.tally.started();
@@ -103,9 +115,10 @@ pub(crate) async fn execute(
     let roll = engine.backstop.random().roll();
     let sign = ending.sign();
     let outcome = match judge(&leased, ending, &engine.name, rules, engine.now(), roll) {
-        Outcome::Dead { reason, history } => {
-            Outcome::Dead { reason, history: history.in_context(engine.context().await) }
-        }
+        Outcome::Dead { reason, history } => Outcome::Dead {
+            reason,
+            history: history.in_context(engine.context().await),
+        },
         other => other,
     };
     meters::ran(&leased, began_at, engine.now(), &outcome);
@@ -116,17 +129,30 @@ pub(crate) async fn execute(
         meters::word(&outcome),
         matches!(outcome, Outcome::Retry { .. } | Outcome::Dead { .. }),
     );
-    Some((sign, Settlement { lease: leased.lease.clone(), outcome }))
+    Some((
+        sign,
+        Settlement {
+            lease: leased.lease.clone(),
+            outcome,
+        },
+    ))
 }
 
 /// One line for a run that failed and is tried again; that of one that is not is told once the store has taken it for dead.
 fn tell_failed(engine: &Engine, settings: &QueueSettings, leased: &Leased, outcome: &Outcome) {
-    let Outcome::Retry { history, .. } = outcome else { return };
-    let Some(failure) = history.failures().pop() else { return };
+    let Outcome::Retry { history, .. } = outcome else {
+        return;
+    };
+    let Some(failure) = history.failures().pop() else {
+        return;
+    };
     let Lease { queue, job, .. } = &leased.lease;
     let attempt = leased.attempt();
     let own_policy = leased.terms.retry();
-    let max = own_policy.as_ref().unwrap_or(&settings.retry).max_attempts();
+    let max = own_policy
+        .as_ref()
+        .unwrap_or(&settings.retry)
+        .max_attempts();
     let of = max.map(|max| format!(" of {max}")).unwrap_or_default();
     let error = engine.backstop.redaction().text(&failure.error.message);
     let error = error.lines().next().unwrap_or_default();
@@ -137,7 +163,9 @@ fn tell_failed(engine: &Engine, settings: &QueueSettings, leased: &Leased, outco
 impl Engine {
     /// Counts a run for the charts. One that was given back did not run.
     fn note_ran(&self, leased: &Leased, began_at: Time, outcome: &Outcome) {
-        let Some(failed) = outcome.has_failed() else { return };
+        let Some(failed) = outcome.has_failed() else {
+            return;
+        };
         let now = self.now();
         let ran = Ran {
             queue: &leased.lease.queue,
@@ -155,7 +183,9 @@ fn made_up_for(engine: &Engine, leased: Leased, now: Time) -> Leased {
     if leased.lost_leases == 0 || engine.handler(&leased.lease.queue, &leased.kind).is_none() {
         return leased;
     }
-    let Some((waited, history)) = leased.history.rerun(now) else { return leased };
+    let Some((waited, history)) = leased.history.rerun(now) else {
+        return leased;
+    };
     meters::rerun(&leased.lease.queue, waited);
     Leased { history, ..leased }
 }
@@ -176,7 +206,11 @@ async fn note_begun(engine: &Engine, leased: &Leased) -> Begun {
     if !is_suspect(leased, engine.now()) {
         return Begun::Noted;
     }
-    match engine.store().begin(vec![leased.lease.clone()], engine.now()).await {
+    match engine
+        .store()
+        .begin(vec![leased.lease.clone()], engine.now())
+        .await
+    {
         Ok(lost) if lost.is_empty() => Begun::Noted,
         Ok(_) => Begun::Lost,
         Err(error) => {
@@ -223,7 +257,12 @@ pub(crate) fn timed_out(timeout: Span) -> Ending {
         error_type: Some("Timeout".to_owned()),
         ..ErrorReport::message(format!("it ran longer than {timeout} and was stopped"))
     };
-    Ending::Failed { cause: Cause::TimedOut, error, advice: Advice::Retry, progressed: false }
+    Ending::Failed {
+        cause: Cause::TimedOut,
+        error,
+        advice: Advice::Retry,
+        progressed: false,
+    }
 }
 
 /// The end of a run that panicked; `what` did, if it did not say why.
@@ -231,6 +270,14 @@ pub(crate) fn panicked(what: &str, panic: &(dyn Any + Send)) -> Ending {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     let message = text.unwrap_or_else(|| format!("the {what} panicked without saying why"));
-    let error = ErrorReport { error_type: Some("Panic".to_owned()), ..ErrorReport::message(message) };
-    Ending::Failed { cause: Cause::Panicked, error, advice: Advice::Retry, progressed: false }
+    let error = ErrorReport {
+        error_type: Some("Panic".to_owned()),
+        ..ErrorReport::message(message)
+    };
+    Ending::Failed {
+        cause: Cause::Panicked,
+        error,
+        advice: Advice::Retry,
+        progressed: false,
+    }
 }

@@ -43,7 +43,10 @@ impl Expired {
 impl Backstop {
     /// For how long the lease that ended first has not been taken over; `None` if none has ended. `lease_of` tells how long leases of a
     /// queue are.
-    pub async fn oldest_expired(&self, lease_of: impl Fn(&QueueName) -> Span) -> Answer<Option<Span>> {
+    pub async fn oldest_expired(
+        &self,
+        lease_of: impl Fn(&QueueName) -> Span,
+    ) -> Answer<Option<Span>> {
         let now = self.now();
         let workers = self.store().workers(SILENT_MAX, now).await?;
         let longest = |worker: &WorkerStatus| worker.queues.iter().map(&lease_of).max();
@@ -53,7 +56,10 @@ impl Backstop {
 
 /// The longest lease a worker can have given itself; `None` if it serves queues that are unknown here.
 fn lease_of(engine: &Engine, worker: &WorkerStatus) -> Option<Span> {
-    let leases = worker.queues.iter().map(|queue| engine.queues.get(queue).map(|settings| settings.lease));
+    let leases = worker
+        .queues
+        .iter()
+        .map(|queue| engine.queues.get(queue).map(|settings| settings.lease));
     leases.collect::<Option<Vec<Span>>>()?.into_iter().max()
 }
 
@@ -88,7 +94,11 @@ mod tests {
         let lease = Some(Span::secs(15));
         check(&[], lease, None);
         check(&[worker(5, 3), worker(15, 1)], lease, None);
-        check(&[worker(20, 1), worker(40, 2), worker(16, 9)], lease, Some(25));
+        check(
+            &[worker(20, 1), worker(40, 2), worker(16, 9)],
+            lease,
+            Some(25),
+        );
         check(&[worker(20, 1), worker(40, 0)], lease, Some(5));
         check(&[worker(40, 1)], None, None);
     }

@@ -35,14 +35,20 @@ impl Grace {
         let workers = engine.store().workers(lease, now).await.unwrap_or_default();
         let others = workers.iter().any(|worker| worker.name != engine.name);
         let until = (!others).then(|| now.after(lease));
-        Self { until, pace: Pace::default(), contact: Contact::default(), parts: Parts::default() }
+        Self {
+            until,
+            pace: Pace::default(),
+            contact: Contact::default(),
+            parts: Parts::default(),
+        }
     }
 
     /// Whether expired leases may be taken over. No grace is longer than a lease: one that looks so is from before the clock was
     /// set back.
     pub(super) fn is_over(&self, engine: &Engine) -> bool {
         let (now, lease) = (engine.now(), engine.longest_lease());
-        self.until.is_none_or(|until| until <= now || until.since(now) > lease)
+        self.until
+            .is_none_or(|until| until <= now || until.since(now) > lease)
     }
 
     /// Takes note of the time.
@@ -60,7 +66,9 @@ impl Grace {
         }
         let Some(unanswered) = unanswered else { return };
         let until = engine.now().after(engine.longest_lease());
-        let back = self.parts.heard(unanswered, period(engine), Instant::now(), until);
+        let back = self
+            .parts
+            .heard(unanswered, period(engine), Instant::now(), until);
         if let Some(queue) = back.first() {
             tracing::warn!(%queue, count = back.len(), "queues answer again; leases that ran out meanwhile get one more");
             engine.beat_now.notify_one();
@@ -103,20 +111,27 @@ impl Parts {
             self.away.entry(queue.clone()).or_insert(self.last);
         }
         self.last = Some(at);
-        let (away, back) =
-            std::mem::take(&mut self.away).into_iter().partition(|(queue, _)| unanswered.contains(queue));
+        let (away, back) = std::mem::take(&mut self.away)
+            .into_iter()
+            .partition(|(queue, _)| unanswered.contains(queue));
         self.away = away;
-        let is_long = |since: Option<Instant>| since.is_none_or(|since| at > since + patience.into());
+        let is_long =
+            |since: Option<Instant>| since.is_none_or(|since| at > since + patience.into());
         let back: BTreeMap<QueueName, Option<Instant>> = back;
-        let back: Vec<QueueName> =
-            back.into_iter().filter(|(_, since)| is_long(*since)).map(|(queue, _)| queue).collect();
-        self.back.extend(back.iter().map(|queue| (queue.clone(), until)));
+        let back: Vec<QueueName> = back
+            .into_iter()
+            .filter(|(_, since)| is_long(*since))
+            .map(|(queue, _)| queue)
+            .collect();
+        self.back
+            .extend(back.iter().map(|queue| (queue.clone(), until)));
         back
     }
 
     /// Queues that are away or have grace. No grace is longer than a lease.
     fn spared(&mut self, now: Time, lease: Span) -> Vec<QueueName> {
-        self.back.retain(|_, until| *until > now && until.since(now) <= lease);
+        self.back
+            .retain(|_, until| *until > now && until.since(now) <= lease);
         self.away.keys().chain(self.back.keys()).cloned().collect()
     }
 }
@@ -132,7 +147,9 @@ impl Pace {
     /// Whether the clock moved forward, by more than time has passed.
     fn jumped(&mut self, now: Time) -> bool {
         let last = self.0.replace((now, Instant::now()));
-        last.is_some_and(|(time, instant)| now.since(time) > Span::from(instant.elapsed()).plus(Self::NOISE))
+        last.is_some_and(|(time, instant)| {
+            now.since(time) > Span::from(instant.elapsed()).plus(Self::NOISE)
+        })
     }
 }
 
@@ -144,7 +161,10 @@ struct Contact {
 
 impl Default for Contact {
     fn default() -> Self {
-        Self { last: Instant::now(), has_failed: false }
+        Self {
+            last: Instant::now(),
+            has_failed: false,
+        }
     }
 }
 
@@ -155,7 +175,8 @@ impl Contact {
         if !answered {
             return false;
         }
-        let was_away = std::mem::take(&mut self.has_failed) && self.last.elapsed() > patience.into();
+        let was_away =
+            std::mem::take(&mut self.has_failed) && self.last.elapsed() > patience.into();
         self.last = Instant::now();
         was_away
     }
@@ -172,14 +193,21 @@ mod tests {
     fn check(heard: &[(u64, &[&str], &[&str])]) {
         let (began, start) = (Instant::now(), Time::from_millis(1_000_000));
         let names = |names: &[&str]| -> Vec<QueueName> {
-            names.iter().map(|name| QueueName::new(name).expect("a name")).collect()
+            names
+                .iter()
+                .map(|name| QueueName::new(name).expect("a name"))
+                .collect()
         };
         let mut parts = Parts::default();
         for (second, unanswered, spared) in heard {
             let now = start.after(Span::secs((*second).cast_signed()));
             let at = began + std::time::Duration::from_secs(*second);
             parts.heard(&names(unanswered), PATIENCE, at, now.after(LEASE));
-            assert_eq!(parts.spared(now, LEASE), names(spared), "at {second} s of {heard:?}");
+            assert_eq!(
+                parts.spared(now, LEASE),
+                names(spared),
+                "at {second} s of {heard:?}"
+            );
         }
     }
 
@@ -209,7 +237,12 @@ mod tests {
 
     #[test]
     fn a_worker_that_starts_while_a_queue_is_away_takes_it_to_have_been_for_long() {
-        check(&[(0, &["a"], &["a"]), (1, &[], &["a"]), (15, &[], &["a"]), (16, &[], &[])]);
+        check(&[
+            (0, &["a"], &["a"]),
+            (1, &[], &["a"]),
+            (15, &[], &["a"]),
+            (16, &[], &[]),
+        ]);
     }
 
     #[test]

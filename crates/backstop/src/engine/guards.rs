@@ -75,7 +75,9 @@ impl Guards {
 
     /// Notes that a job is about to die; `probe` is the epoch of its way through a shut gate.
     pub(crate) fn dying(&self, lease: &Lease, kind: &Kind, probe: Option<u64>) {
-        self.lock().dying.insert(lease.clone(), (kind.clone(), probe));
+        self.lock()
+            .dying
+            .insert(lease.clone(), (kind.clone(), probe));
     }
 
     /// Takes note of how a probe of a shut gate ended, unless it is about to die.
@@ -89,12 +91,16 @@ impl Guards {
             | Outcome::Reran { .. }
             | Outcome::Lost { .. } => Sign::Neutral,
         };
-        self.tell_gate((queue.clone(), kind.clone()), |news| news.lived(Signal { epoch, sign }));
+        self.tell_gate((queue.clone(), kind.clone()), |news| {
+            news.lived(Signal { epoch, sign })
+        });
     }
 
     /// The store took a job in among the dead letters, or had no room for it.
     pub(crate) fn died(&self, lease: &Lease, had_room: bool) {
-        let Some((kind, probe)) = self.lock().dying.remove(lease) else { return };
+        let Some((kind, probe)) = self.lock().dying.remove(lease) else {
+            return;
+        };
         self.died_of((lease.queue.clone(), kind), probe, had_room);
     }
 
@@ -117,10 +123,18 @@ impl Guards {
     pub(crate) fn states(&self, now: Time) -> BTreeMap<String, String> {
         let known = self.lock();
         let breakers = known.breakers.iter().map(|(queue, breaker)| {
-            (queue.to_string(), breaker.state.phase(&breaker.settings, now).to_string())
+            (
+                queue.to_string(),
+                breaker.state.phase(&breaker.settings, now).to_string(),
+            )
         });
-        let shut = known.gates.iter().map(|(of, gate)| (of, gate.state.phase(&gate.settings, now)));
-        let shut = shut.filter(|(_, phase)| *phase != Phase::Closed).take(STATES_MAX);
+        let shut = known
+            .gates
+            .iter()
+            .map(|(of, gate)| (of, gate.state.phase(&gate.settings, now)));
+        let shut = shut
+            .filter(|(_, phase)| *phase != Phase::Closed)
+            .take(STATES_MAX);
         let gates = shut.map(|((queue, kind), phase)| {
             let name = GuardName::Gate(queue.clone(), kind.clone());
             (name.to_string(), name.word(phase).to_owned())
@@ -132,7 +146,11 @@ impl Guards {
 impl Engine {
     /// What the breaker of a queue lets through: everything if it has none, nothing before it was first heard of.
     pub(crate) fn admission(&self, queue: &QueueName) -> Admission {
-        if self.queues.get(queue).is_none_or(|settings| settings.breaker.is_none()) {
+        if self
+            .queues
+            .get(queue)
+            .is_none_or(|settings| settings.breaker.is_none())
+        {
             return Admission::Freely { epoch: 0 };
         }
         let known = self.guards.lock();
@@ -146,7 +164,9 @@ impl Engine {
     /// started while the others are being told.
     pub(crate) fn report(&self, queue: &QueueName, epoch: u64, sign: Sign) {
         let mut known = self.guards.lock();
-        let Some(breaker) = known.breakers.get_mut(queue) else { return };
+        let Some(breaker) = known.breakers.get_mut(queue) else {
+            return;
+        };
         if breaker.state.is_calm() && sign != Sign::Failure {
             if sign == Sign::Success && !known.unsaid.contains(queue) {
                 known.unsaid.insert(queue.clone());
@@ -154,19 +174,39 @@ impl Engine {
             return;
         }
         let signal = Signal { epoch, sign };
-        breaker.state.record(&breaker.settings, &[signal], self.now());
+        breaker
+            .state
+            .record(&breaker.settings, &[signal], self.now());
         // Failures of others are not in a row with this one if something succeeded here meanwhile.
-        let success = known.unsaid.remove(queue).then_some(Signal { epoch, sign: Sign::Success });
-        known.news.signals.entry(queue.clone()).or_default().extend(success.into_iter().chain([signal]));
+        let success = known.unsaid.remove(queue).then_some(Signal {
+            epoch,
+            sign: Sign::Success,
+        });
+        known
+            .news
+            .signals
+            .entry(queue.clone())
+            .or_default()
+            .extend(success.into_iter().chain([signal]));
         self.guards.reported.notify_one();
     }
 
     /// Asks the breaker of a queue to let `want` runs through; answers how many, and their epoch.
     pub(crate) async fn admit(&self, queue: &QueueName, want: u32) -> Answer<Admitted> {
-        let Some(absent) = self.breaker_of(queue) else { return Ok(Admitted { epoch: 0, calls: want }) };
-        let (name, until) = (GuardName::Breaker(queue.clone()).cell(), self.probed_until(queue));
+        let Some(absent) = self.breaker_of(queue) else {
+            return Ok(Admitted {
+                epoch: 0,
+                calls: want,
+            });
+        };
+        let (name, until) = (
+            GuardName::Breaker(queue.clone()).cell(),
+            self.probed_until(queue),
+        );
         let (breaker, admitted) = update(&self.backstop, &name, absent, |breaker| {
-            breaker.state.admit(&breaker.settings, want, until, self.now())
+            breaker
+                .state
+                .admit(&breaker.settings, want, until, self.now())
         })
         .await?;
         self.guards.lock().breakers.insert(queue.clone(), breaker);
@@ -178,10 +218,16 @@ impl Engine {
         let of = (queue.clone(), kind.clone());
         let now = self.now();
         // A copy is made only of a gate that is shut: most runs pass one that is open.
-        let is_shut =
-            |gate: &&SharedGate| !matches!(gate.state.admits(&gate.settings, now), Admission::Freely { .. });
+        let is_shut = |gate: &&SharedGate| {
+            !matches!(
+                gate.state.admits(&gate.settings, now),
+                Admission::Freely { .. }
+            )
+        };
         let shut = self.guards.lock().gates.get(&of).filter(is_shut).cloned();
-        let Some(gate) = shut else { return Way::Through(None) };
+        let Some(gate) = shut else {
+            return Way::Through(None);
+        };
         let again = || now.after(gate.settings.breaker.recovery_timeout);
         match gate.state.admits(&gate.settings, now) {
             Admission::Freely { .. } => Way::Through(None),
@@ -210,21 +256,33 @@ impl Engine {
     /// Until when a probe of this queue must have ended, unless its worker died: a service that hangs must not be sent more
     /// probes while those it has are running.
     fn probed_until(&self, queue: &QueueName) -> Time {
-        let Some(settings) = self.queues.get(queue) else { return self.now() };
-        let recovery = settings.breaker.unwrap_or(settings.gate.breaker).recovery_timeout;
-        let longest =
-            settings.timeout.map_or(recovery.times(4), |timeout| timeout.plus(self.timing.cancel_grace));
+        let Some(settings) = self.queues.get(queue) else {
+            return self.now();
+        };
+        let recovery = settings
+            .breaker
+            .unwrap_or(settings.gate.breaker)
+            .recovery_timeout;
+        let longest = settings.timeout.map_or(recovery.times(4), |timeout| {
+            timeout.plus(self.timing.cancel_grace)
+        });
         self.now().after(longest.max(settings.lease))
     }
 
     /// A queue's breaker as this worker is told to have it.
     fn breaker_of(&self, queue: &QueueName) -> Option<SharedBreaker> {
         let settings = self.queues.get(queue)?.breaker?;
-        Some(SharedBreaker { settings, state: Breaker::default() })
+        Some(SharedBreaker {
+            settings,
+            state: Breaker::default(),
+        })
     }
 
     fn gate_settings(&self, queue: &QueueName) -> GateSettings {
-        self.queues.get(queue).map(|settings| settings.gate).unwrap_or_default()
+        self.queues
+            .get(queue)
+            .map(|settings| settings.gate)
+            .unwrap_or_default()
     }
 }
 
@@ -270,7 +328,9 @@ async fn look(engine: &Engine, due: &mut Due) {
     hear(engine).await.unwrap_or_else(|error| warn(&error));
     if is_over(due.warned, PRESSURE_PERIOD) {
         due.warned = Some(Instant::now());
-        warn_of_pressure(engine).await.unwrap_or_else(|error| warn(&error));
+        warn_of_pressure(engine)
+            .await
+            .unwrap_or_else(|error| warn(&error));
     }
 }
 
@@ -282,7 +342,11 @@ fn warn(error: &backstop_core::port::StoreError) {
 async fn warn_of_pressure(engine: &Engine) -> Answer<()> {
     let bounded: BTreeSet<&QueueName> = engine
         .known_queues()
-        .filter(|(_, settings)| settings.bounds.is_some_and(|bounds| bounds.max_size.is_some()))
+        .filter(|(_, settings)| {
+            settings
+                .bounds
+                .is_some_and(|bounds| bounds.max_size.is_some())
+        })
         .map(|(queue, _)| queue)
         .collect();
     if bounded.is_empty() {
@@ -308,7 +372,10 @@ async fn declare(engine: &Engine) -> Answer<()> {
         }
         // A queue whose bounds cannot be set must not keep the others from their breakers.
         if let Some(bounds) = settings.bounds
-            && let Err(error) = engine.store().set_bounds(queue.clone(), bounds, engine.now()).await
+            && let Err(error) = engine
+                .store()
+                .set_bounds(queue.clone(), bounds, engine.now())
+                .await
         {
             answer = Err(error);
         }
@@ -317,11 +384,23 @@ async fn declare(engine: &Engine) -> Answer<()> {
     answer
 }
 
-async fn declare_breaker(engine: &Engine, queue: &QueueName, settings: &QueueSettings) -> Answer<()> {
-    let Some(wanted) = settings.breaker else { return Ok(()) };
-    let absent = SharedBreaker { settings: wanted, state: Breaker::default() };
+async fn declare_breaker(
+    engine: &Engine,
+    queue: &QueueName,
+    settings: &QueueSettings,
+) -> Answer<()> {
+    let Some(wanted) = settings.breaker else {
+        return Ok(());
+    };
+    let absent = SharedBreaker {
+        settings: wanted,
+        state: Breaker::default(),
+    };
     let name = GuardName::Breaker(queue.clone()).cell();
-    let (breaker, ()) = update(&engine.backstop, &name, absent, |breaker| breaker.settings = wanted).await?;
+    let (breaker, ()) = update(&engine.backstop, &name, absent, |breaker| {
+        breaker.settings = wanted
+    })
+    .await?;
     // What is known of a breaker is kept up to date for queues that are served here; elsewhere it would go stale.
     if engine.queues.contains_key(queue) {
         engine.guards.lock().breakers.insert(queue.clone(), breaker);
@@ -337,11 +416,22 @@ async fn hear(engine: &Engine) -> Answer<()> {
         .filter(|(_, settings)| settings.breaker.is_some())
         .map(|(queue, _)| queue)
         .collect();
-    let names = guarded.iter().map(|queue| GuardName::Breaker((*queue).clone()).cell()).collect();
-    let breakers = if guarded.is_empty() { Vec::new() } else { engine.store().cells(names).await? };
+    let names = guarded
+        .iter()
+        .map(|queue| GuardName::Breaker((*queue).clone()).cell())
+        .collect();
+    let breakers = if guarded.is_empty() {
+        Vec::new()
+    } else {
+        engine.store().cells(names).await?
+    };
     let is_served = |((queue, _), _): &(KindOf, SharedGate)| engine.queues.contains_key(queue);
-    let gates: BTreeMap<KindOf, SharedGate> =
-        cells(&engine.backstop, GATE).await?.iter().filter_map(gate_of).filter(is_served).collect();
+    let gates: BTreeMap<KindOf, SharedGate> = cells(&engine.backstop, GATE)
+        .await?
+        .iter()
+        .filter_map(gate_of)
+        .filter(is_served)
+        .collect();
     let lacking: BTreeSet<KindOf> = gates
         .iter()
         .filter(|(_, gate)| gate.state.shut() == Some(Shut::Full))
@@ -375,13 +465,22 @@ async fn follow_clock(engine: &Engine) -> Answer<()> {
     let behind = |breaker: &SharedBreaker| breaker.state.clone().follow(now);
     let queues: Vec<QueueName> = {
         let known = engine.guards.lock();
-        known.breakers.iter().filter(|(_, breaker)| behind(breaker)).map(|(queue, _)| queue.clone()).collect()
+        known
+            .breakers
+            .iter()
+            .filter(|(_, breaker)| behind(breaker))
+            .map(|(queue, _)| queue.clone())
+            .collect()
     };
     for queue in queues {
-        let Some(absent) = engine.breaker_of(&queue) else { continue };
+        let Some(absent) = engine.breaker_of(&queue) else {
+            continue;
+        };
         let name = GuardName::Breaker(queue.clone()).cell();
-        let (breaker, _) =
-            update(&engine.backstop, &name, absent, |breaker| breaker.state.follow(now)).await?;
+        let (breaker, _) = update(&engine.backstop, &name, absent, |breaker| {
+            breaker.state.follow(now)
+        })
+        .await?;
         engine.guards.lock().breakers.insert(queue, breaker);
     }
     let gates: Vec<KindOf> = {
@@ -404,8 +503,17 @@ async fn follow_clock(engine: &Engine) -> Answer<()> {
 impl Known {
     /// What decides how much may be claimed.
     fn picture(&self, now: Time) -> Vec<Phase> {
-        let breakers = self.breakers.values().map(|breaker| breaker.state.phase(&breaker.settings, now));
-        breakers.chain(self.gates.values().map(|gate| gate.state.phase(&gate.settings, now))).collect()
+        let breakers = self
+            .breakers
+            .values()
+            .map(|breaker| breaker.state.phase(&breaker.settings, now));
+        breakers
+            .chain(
+                self.gates
+                    .values()
+                    .map(|gate| gate.state.phase(&gate.settings, now)),
+            )
+            .collect()
     }
 }
 
@@ -414,10 +522,12 @@ async fn look_for_room(engine: &Engine, lacking: BTreeSet<KindOf>) -> Answer<()>
     let queues = engine.store().queues(engine.now()).await?;
     for (queue, kind) in lacking {
         let status = queues.iter().find(|status| status.name == queue);
-        let has_room = status.is_some_and(|status| status.counts.of(State::Dead) < status.bounds.dead_max);
+        let has_room =
+            status.is_some_and(|status| status.counts.of(State::Dead) < status.bounds.dead_max);
         if has_room {
             let name = GuardName::Gate(queue.clone(), kind.clone());
-            let (gate, ()) = update_gate(engine, &name, |gate| gate.state.room(engine.now())).await?;
+            let (gate, ()) =
+                update_gate(engine, &name, |gate| gate.state.room(engine.now())).await?;
             engine.guards.lock().gates.insert((queue, kind), gate);
             tracing::info!(gate = %name, "the dead letters have room again; the kind goes on");
             engine.guards.changed.notify_one();
@@ -431,7 +541,10 @@ async fn update_gate<R>(
     name: &GuardName,
     change: impl FnMut(&mut SharedGate) -> R,
 ) -> Answer<(SharedGate, R)> {
-    let absent = SharedGate { settings: engine.gate_settings(name.queue()), state: Gate::default() };
+    let absent = SharedGate {
+        settings: engine.gate_settings(name.queue()),
+        state: Gate::default(),
+    };
     update(&engine.backstop, &name.cell(), absent, change).await
 }
 
@@ -442,7 +555,9 @@ async fn tell(engine: &Engine) {
     let mut answers = true;
     for (queue, signals) in news.signals {
         if answers {
-            let told = tell_breaker(engine, &queue, &signals).await.inspect_err(warn);
+            let told = tell_breaker(engine, &queue, &signals)
+                .await
+                .inspect_err(warn);
             answers = told.is_ok();
         }
         if !answers {
@@ -454,7 +569,10 @@ async fn tell(engine: &Engine) {
     }
     for (of, told) in news.gates {
         if answers {
-            answers = tell_one_gate(engine, &of, &told).await.inspect_err(warn).is_ok();
+            answers = tell_one_gate(engine, &of, &told)
+                .await
+                .inspect_err(warn)
+                .is_ok();
         }
         if !answers {
             let mut known = engine.guards.lock();
@@ -471,15 +589,24 @@ async fn tell(engine: &Engine) {
 const SIGNALS_MAX: usize = 10_000;
 
 async fn tell_breaker(engine: &Engine, queue: &QueueName, signals: &[Signal]) -> Answer<()> {
-    let Some(absent) = engine.breaker_of(queue) else { return Ok(()) };
+    let Some(absent) = engine.breaker_of(queue) else {
+        return Ok(());
+    };
     let name = GuardName::Breaker(queue.clone());
     let (breaker, before) = update(&engine.backstop, &name.cell(), absent, |breaker| {
         let before = breaker.state.phase(&breaker.settings, engine.now());
-        breaker.state.record(&breaker.settings, signals, engine.now());
+        breaker
+            .state
+            .record(&breaker.settings, signals, engine.now());
         before
     })
     .await?;
-    tell_change(engine, &name, before, &breaker.state.status(&breaker.settings, engine.now()));
+    tell_change(
+        engine,
+        &name,
+        before,
+        &breaker.state.status(&breaker.settings, engine.now()),
+    );
     engine.guards.lock().breakers.insert(queue.clone(), breaker);
     Ok(())
 }
@@ -495,7 +622,12 @@ async fn tell_one_gate(engine: &Engine, of: &KindOf, told: &GateNews) -> Answer<
         before
     })
     .await?;
-    tell_change(engine, &name, before, &gate.state.status(&gate.settings, engine.now()).breaker);
+    tell_change(
+        engine,
+        &name,
+        before,
+        &gate.state.status(&gate.settings, engine.now()).breaker,
+    );
     engine.guards.lock().gates.insert(of.clone(), gate);
     Ok(())
 }
@@ -504,18 +636,34 @@ fn tell_change(engine: &Engine, name: &GuardName, before: Phase, after: &Breaker
     if before == after.state {
         return;
     }
-    let cause = after.events.last().map(|event| event.why.as_str()).unwrap_or_default();
-    let (queue, what) = (name.queue(), if name.kind().is_some() { "gate" } else { "breaker" });
+    let cause = after
+        .events
+        .last()
+        .map(|event| event.why.as_str())
+        .unwrap_or_default();
+    let (queue, what) = (
+        name.queue(),
+        if name.kind().is_some() {
+            "gate"
+        } else {
+            "breaker"
+        },
+    );
     let (word, kind) = (name.word(after.state), name.kind().map(Kind::as_str));
     match after.state {
         Phase::Open => {
-            let probe = after.next_probe_at.map(|at| format!(", one is tried at {at}")).unwrap_or_default();
+            let probe = after
+                .next_probe_at
+                .map(|at| format!(", one is tried at {at}"))
+                .unwrap_or_default();
             tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs wait{probe}");
         }
         Phase::HalfOpen => {
             tracing::info!(%queue, kind, cause, "{what} {word}: {name}; a few of its jobs are tried");
         }
-        Phase::Closed => tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs run again"),
+        Phase::Closed => {
+            tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs run again")
+        }
     }
     engine.guards.changed.notify_one();
 }

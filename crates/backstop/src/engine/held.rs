@@ -68,7 +68,11 @@ impl Held {
     }
 
     fn entry<T>(&self, lease: &Lease, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        self.lock().get_mut(&claim_of(lease))?.jobs.get_mut(&lease.job).map(look)
+        self.lock()
+            .get_mut(&claim_of(lease))?
+            .jobs
+            .get_mut(&lease.job)
+            .map(look)
     }
 
     /// Takes in what a claim was granted; it was asked for at `asked`. Some of its queues may have answered before.
@@ -81,7 +85,11 @@ impl Held {
                 until: asked + term.into(),
                 jobs: BTreeMap::new(),
             });
-            let entry = Entry { cancel: CancellationToken::new(), stage: Stage::Waits, alone: None };
+            let entry = Entry {
+                cancel: CancellationToken::new(),
+                stage: Stage::Waits,
+                alone: None,
+            };
             claimed.jobs.insert(run.lease.job, entry);
         }
     }
@@ -110,7 +118,11 @@ impl Held {
     pub(crate) fn ended(&self, lease: &Lease) -> Option<Instant> {
         let now = Instant::now();
         let outlived = self.outlived().remove(lease);
-        let held_until = || self.lock().get(&claim_of(lease)).map(|claimed| claimed.until);
+        let held_until = || {
+            self.lock()
+                .get(&claim_of(lease))
+                .map(|claimed| claimed.until)
+        };
         let (until, noticed) = match outlived {
             Some(Outlived { until, noticed }) => (until, noticed),
             None => (held_until()?, now),
@@ -135,8 +147,12 @@ impl Held {
         let mut freed = Vec::new();
         for claimed in self.lock().values_mut() {
             let term = claimed.term.into();
-            let is_over = |stage: &Stage| matches!(stage, Stage::Settles(since) if *since + term <= now);
-            let over = claimed.jobs.values_mut().filter(|entry| is_over(&entry.stage));
+            let is_over =
+                |stage: &Stage| matches!(stage, Stage::Settles(since) if *since + term <= now);
+            let over = claimed
+                .jobs
+                .values_mut()
+                .filter(|entry| is_over(&entry.stage));
             freed.extend(over.filter_map(|entry| entry.alone.take()));
         }
         // Whoever waits for a place looks in here: it is let go when nobody holds this.
@@ -146,7 +162,9 @@ impl Held {
     /// Forgets a lease; whether it was held.
     pub(crate) fn remove(&self, lease: &Lease) -> bool {
         let (mut held, claim) = (self.lock(), claim_of(lease));
-        let Some(claimed) = held.get_mut(&claim) else { return false };
+        let Some(claimed) = held.get_mut(&claim) else {
+            return false;
+        };
         let removed = claimed.jobs.remove(&lease.job);
         if claimed.jobs.is_empty() {
             held.remove(&claim);
@@ -156,8 +174,12 @@ impl Held {
 
     /// Of these leases, forgets those that wait or run here and calls their runs off; answers which they were.
     pub(crate) fn lose(&self, leases: Vec<Lease>) -> Vec<Lease> {
-        let is_settling = |lease: &Lease| self.entry(lease, |entry| matches!(entry.stage, Stage::Settles(_)));
-        let lost: Vec<Lease> = leases.into_iter().filter(|lease| is_settling(lease) == Some(false)).collect();
+        let is_settling =
+            |lease: &Lease| self.entry(lease, |entry| matches!(entry.stage, Stage::Settles(_)));
+        let lost: Vec<Lease> = leases
+            .into_iter()
+            .filter(|lease| is_settling(lease) == Some(false))
+            .collect();
         for lease in &lost {
             self.outlive(lease);
             if let Some(cancel) = self.entry(lease, |entry| entry.cancel.clone()) {
@@ -170,17 +192,31 @@ impl Held {
 
     /// Remembers a lease that is about to be lost, if something runs under it.
     fn outlive(&self, lease: &Lease) {
-        let until = self.lock().get(&claim_of(lease)).map(|claimed| claimed.until);
+        let until = self
+            .lock()
+            .get(&claim_of(lease))
+            .map(|claimed| claimed.until);
         let runs = self.entry(lease, |entry| matches!(entry.stage, Stage::Runs(_))) == Some(true);
         if let Some(until) = until.filter(|_| runs) {
-            self.outlived().insert(lease.clone(), Outlived { until, noticed: Instant::now() });
+            self.outlived().insert(
+                lease.clone(),
+                Outlived {
+                    until,
+                    noticed: Instant::now(),
+                },
+            );
         }
     }
 
     /// Calls off every run, but keeps beating for it: its end is still to be settled.
     pub(crate) fn cancel_all(&self) {
-        let of =
-            |claimed: &Claimed| claimed.jobs.values().map(|entry| entry.cancel.clone()).collect::<Vec<_>>();
+        let of = |claimed: &Claimed| {
+            claimed
+                .jobs
+                .values()
+                .map(|entry| entry.cancel.clone())
+                .collect::<Vec<_>>()
+        };
         let tokens: Vec<_> = self.lock().values().flat_map(of).collect();
         for token in tokens {
             token.cancel();
@@ -191,7 +227,10 @@ impl Held {
     pub(crate) fn by_term(&self) -> BTreeMap<Span, Vec<Lease>> {
         let mut by_term: BTreeMap<Span, Vec<Lease>> = BTreeMap::new();
         for (claim, claimed) in self.lock().iter() {
-            by_term.entry(claimed.term).or_default().extend(claimed.leases(claim, |_| true));
+            by_term
+                .entry(claimed.term)
+                .or_default()
+                .extend(claimed.leases(claim, |_| true));
         }
         by_term
     }
@@ -210,20 +249,32 @@ impl Held {
     /// least a second where the term has one to spare.
     pub(crate) fn uncertain(&self, now: Instant) -> Vec<Lease> {
         let held = self.lock();
-        let uncertain = held.iter().filter(|(_, claimed)| now + margin(claimed.term).into() >= claimed.until);
-        uncertain.flat_map(|(claim, claimed)| claimed.leases(claim, |_| true)).collect()
+        let uncertain = held
+            .iter()
+            .filter(|(_, claimed)| now + margin(claimed.term).into() >= claimed.until);
+        uncertain
+            .flat_map(|(claim, claimed)| claimed.leases(claim, |_| true))
+            .collect()
     }
 
     /// Leases of runs that went on past their time limit although they were told to stop: they block their thread.
     pub(crate) fn overdue(&self, now: Instant) -> Vec<Lease> {
-        let is_over = |entry: &Entry| matches!(entry.stage, Stage::Runs(Some(limit)) if limit < now);
-        self.lock().iter().flat_map(|(claim, claimed)| claimed.leases(claim, is_over)).collect()
+        let is_over =
+            |entry: &Entry| matches!(entry.stage, Stage::Runs(Some(limit)) if limit < now);
+        self.lock()
+            .iter()
+            .flat_map(|(claim, claimed)| claimed.leases(claim, is_over))
+            .collect()
     }
 
     /// How many runs there are.
     pub(crate) fn running(&self) -> usize {
         let of = |claimed: &Claimed| {
-            claimed.jobs.values().filter(|entry| matches!(entry.stage, Stage::Runs(_))).count()
+            claimed
+                .jobs
+                .values()
+                .filter(|entry| matches!(entry.stage, Stage::Runs(_)))
+                .count()
         };
         self.lock().values().map(of).sum()
     }
@@ -236,7 +287,13 @@ impl Held {
 impl Claimed {
     fn leases(&self, (number, queue): &Claim, which: impl Fn(&Entry) -> bool) -> Vec<Lease> {
         let chosen = self.jobs.iter().filter(|(_, entry)| which(entry));
-        chosen.map(|(job, _)| Lease { queue: queue.clone(), job: *job, number: *number }).collect()
+        chosen
+            .map(|(job, _)| Lease {
+                queue: queue.clone(),
+                job: *job,
+                number: *number,
+            })
+            .collect()
     }
 }
 

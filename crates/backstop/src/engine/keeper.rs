@@ -34,7 +34,13 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
         }
         duties.grace.look(engine);
         let promoted = promote_all(engine).await;
-        duties.grace.heard(engine, promoted.as_ref().ok().map(|promoted| &promoted.unanswered[..]));
+        duties.grace.heard(
+            engine,
+            promoted
+                .as_ref()
+                .ok()
+                .map(|promoted| &promoted.unanswered[..]),
+        );
         duties.recover(engine).await;
         if duties.prune.is_due(engine.now(), engine.timing.prune) {
             prune_all(engine).await;
@@ -66,7 +72,9 @@ pub(crate) async fn keeper_loop(engine: &Engine, stop: &CancellationToken) {
 
 fn until_due(engine: &Engine, next_due: Option<Time>) -> Span {
     let now = engine.now();
-    next_due.map_or(engine.timing.sweep, |due| due.since(now).min(engine.timing.sweep))
+    next_due.map_or(engine.timing.sweep, |due| {
+        due.since(now).min(engine.timing.sweep)
+    })
 }
 
 struct Duties {
@@ -134,7 +142,9 @@ struct Duty(Option<Time>);
 impl Duty {
     fn is_due(&mut self, now: Time, every: Span) -> bool {
         // A clock set back makes `since` zero: the duty is then done one period later, not hours.
-        let due = self.0.is_none_or(|last| now < last || now.since(last) >= every);
+        let due = self
+            .0
+            .is_none_or(|last| now < last || now.since(last) >= every);
         if due {
             self.0 = Some(now);
         }
@@ -155,7 +165,10 @@ async fn promote_all(engine: &Engine) -> Answer<Promoted> {
             }
         }
     }
-    Ok(Promoted { next_due: Some(engine.now()), ..last })
+    Ok(Promoted {
+        next_due: Some(engine.now()),
+        ..last
+    })
 }
 
 async fn prune_all(engine: &Engine) {
@@ -163,7 +176,10 @@ async fn prune_all(engine: &Engine) {
         match engine.store().prune(engine.retention(), engine.now()).await {
             Ok(pruned) => {
                 if pruned.dead > 0 {
-                    tracing::warn!(count = pruned.dead, "dead jobs were removed: their retention is over");
+                    tracing::warn!(
+                        count = pruned.dead,
+                        "dead jobs were removed: their retention is over"
+                    );
                 }
                 if !pruned.more {
                     return;

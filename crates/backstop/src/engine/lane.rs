@@ -69,7 +69,10 @@ impl ServedQueue {
     /// The lane as the plan sees it. Suspects that wait take no room from others, up to as many as the lane holds: they come
     /// back to the head of the line, and would keep everything behind them waiting.
     pub(crate) fn lane(&self) -> Lane {
-        let suspects_over = self.suspects.len().saturating_sub(self.settings.concurrency + self.prefetch);
+        let suspects_over = self
+            .suspects
+            .len()
+            .saturating_sub(self.settings.concurrency + self.prefetch);
         Lane {
             queue: self.queue.clone(),
             concurrency: self.settings.concurrency,
@@ -79,15 +82,33 @@ impl ServedQueue {
         }
     }
 
-    pub(crate) fn take_in(&mut self, leased: Leased, epoch: u64, is_probe: bool, standing: Standing) {
-        let line = if standing == Standing::Ordinary { &mut self.buffered } else { &mut self.suspects };
+    pub(crate) fn take_in(
+        &mut self,
+        leased: Leased,
+        epoch: u64,
+        is_probe: bool,
+        standing: Standing,
+    ) {
+        let line = if standing == Standing::Ordinary {
+            &mut self.buffered
+        } else {
+            &mut self.suspects
+        };
         let is_at_last_strike = standing == Standing::LastStrike;
-        line.push_back(Waiting { since: Instant::now(), leased, epoch, is_probe, is_at_last_strike });
+        line.push_back(Waiting {
+            since: Instant::now(),
+            leased,
+            epoch,
+            is_probe,
+            is_at_last_strike,
+        });
     }
 
     /// Whether a suspect at its last strike waits here that may start.
     pub(crate) fn has_last_strike(&self, is_shut: bool) -> bool {
-        self.suspects.iter().any(|waiting| waiting.is_at_last_strike && (!is_shut || waiting.is_probe))
+        self.suspects
+            .iter()
+            .any(|waiting| waiting.is_at_last_strike && (!is_shut || waiting.is_probe))
     }
 
     /// The first suspect at its last strike, with its place.
@@ -96,7 +117,8 @@ impl ServedQueue {
         is_shut: bool,
         suspects: &Suspects,
     ) -> Option<(Waiting, Arc<Alone>)> {
-        let may_start = |waiting: &Waiting| waiting.is_at_last_strike && (!is_shut || waiting.is_probe);
+        let may_start =
+            |waiting: &Waiting| waiting.is_at_last_strike && (!is_shut || waiting.is_probe);
         let next = self.suspects.iter().position(may_start)?;
         let alone = suspects.enter()?;
         self.started += 1;
@@ -125,9 +147,14 @@ impl ServedQueue {
     }
 
     /// Suspects that have waited here for `patience`: another worker may have its place free. One that waits for quiet stays.
-    pub(crate) fn impatient_suspects(&mut self, patience: Span, is_awaiting_quiet: bool) -> Vec<Waiting> {
+    pub(crate) fn impatient_suspects(
+        &mut self,
+        patience: Span,
+        is_awaiting_quiet: bool,
+    ) -> Vec<Waiting> {
         let is_over = |waiting: &Waiting| {
-            waiting.since.elapsed() >= patience.into() && !(is_awaiting_quiet && waiting.is_at_last_strike)
+            waiting.since.elapsed() >= patience.into()
+                && !(is_awaiting_quiet && waiting.is_at_last_strike)
         };
         let (over, rest) = self.suspects.drain(..).partition::<VecDeque<_>, _>(is_over);
         self.suspects = rest;
@@ -137,7 +164,10 @@ impl ServedQueue {
     /// Whether jobs wait here for longer than `patience`. A lane that hoards stops claiming ahead, until it starts as
     /// many jobs between two looks as it can run at once.
     pub(crate) fn hoards(&mut self, patience: Span) -> bool {
-        let hoards = self.buffered.front().is_some_and(|waiting| waiting.since.elapsed() >= patience.into());
+        let hoards = self
+            .buffered
+            .front()
+            .is_some_and(|waiting| waiting.since.elapsed() >= patience.into());
         if hoards {
             self.prefetch = 0;
         } else if self.started >= self.settings.concurrency {
@@ -160,6 +190,9 @@ impl ServedQueue {
 
     /// Everything that waits here.
     pub(crate) fn empty(&mut self) -> Vec<Waiting> {
-        self.buffered.drain(..).chain(self.suspects.drain(..)).collect()
+        self.buffered
+            .drain(..)
+            .chain(self.suspects.drain(..))
+            .collect()
     }
 }

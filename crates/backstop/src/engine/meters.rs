@@ -81,5 +81,6 @@ pub(crate) fn overlapped(queue: &QueueName) {
 }
 
 pub(super) fn rate_limited(queue: &QueueName, jobs: usize) {
-    metrics::counter!("backstop_rate_limited_total", "queue" => queue.to_string()).increment(jobs as u64);
+    metrics::counter!("backstop_rate_limited_total", "queue" => queue.to_string())
+        .increment(jobs as u64);
 }

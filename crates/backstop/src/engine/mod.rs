@@ -137,7 +137,10 @@ impl Engine {
         states: States,
         timing: Timing,
     ) -> Self {
-        let run = RunOf { id: format!("{:016x}", backstop.random().bits()), since: backstop.now() };
+        let run = RunOf {
+            id: format!("{:016x}", backstop.random().bits()),
+            since: backstop.now(),
+        };
         let refusals = Refusals::new(longest_lease(&queues));
         Self {
             backstop,
@@ -193,7 +196,10 @@ impl Engine {
 
     /// With ended jobs of queues it was told nothing of pruned by this.
     pub(crate) fn keeping_house(self, usual_shelf: Option<Shelf>) -> Self {
-        Self { usual_shelf, ..self }
+        Self {
+            usual_shelf,
+            ..self
+        }
     }
 
     /// With schedules that it fires.
@@ -217,7 +223,11 @@ impl Engine {
 
     /// Which kinds it has handlers for.
     pub(crate) fn known_kinds(&self) -> Known {
-        Known::by(self.handlers.keys().map(|(queue, kind)| (queue, kind.as_ref())))
+        Known::by(
+            self.handlers
+                .keys()
+                .map(|(queue, kind)| (queue, kind.as_ref())),
+        )
     }
 
     /// Notes that a job came here that could not run here.
@@ -227,7 +237,10 @@ impl Engine {
 
     /// How long to let others go first.
     pub(crate) fn courtesy(&self) -> Span {
-        let lately = self.strangers.lock().is_some_and(|seen| seen.elapsed() < Strangers::REMEMBERED);
+        let lately = self
+            .strangers
+            .lock()
+            .is_some_and(|seen| seen.elapsed() < Strangers::REMEMBERED);
         if lately {
             Span::millis(20).plus(Span::millis(50).scaled(self.backstop.random().unit()))
         } else {
@@ -242,11 +255,18 @@ impl Engine {
         } else {
             Keep::Listed
         };
-        Rules { retry: &settings.retry, keep }
+        Rules {
+            retry: &settings.retry,
+            keep,
+        }
     }
 
     pub(crate) fn retention(&self) -> Retention {
-        Retention { usual: self.usual_shelf, queues: self.shelves.clone(), max: PRUNE_MAX }
+        Retention {
+            usual: self.usual_shelf,
+            queues: self.shelves.clone(),
+            max: PRUNE_MAX,
+        }
     }
 
     /// The longest lease this worker gives out or takes; the usual one if it only fires schedules.

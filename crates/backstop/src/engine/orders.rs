@@ -81,7 +81,11 @@ impl Orders {
 }
 
 /// Tells and hears until told to stop; then takes back what it told. `worker_stop` stops the worker.
-pub(crate) async fn order_loop(engine: &Engine, stop: &CancellationToken, worker_stop: &CancellationToken) {
+pub(crate) async fn order_loop(
+    engine: &Engine,
+    stop: &CancellationToken,
+    worker_stop: &CancellationToken,
+) {
     let mut told = Told::default();
     loop {
         // A store that does not answer keeps nobody from ending.
@@ -99,10 +103,16 @@ pub(crate) async fn order_loop(engine: &Engine, stop: &CancellationToken, worker
             () = tokio::time::sleep(LOOK_PERIOD) => {}
         }
     }
-    let withdrawn =
-        tokio::time::timeout(LAST_NEWS, withdraw(&engine.backstop, &engine.name, &engine.run)).await;
+    let withdrawn = tokio::time::timeout(
+        LAST_NEWS,
+        withdraw(&engine.backstop, &engine.name, &engine.run),
+    )
+    .await;
     if !matches!(withdrawn, Ok(Ok(()))) {
-        tracing::debug!(?withdrawn, "what this worker told is still to be read; it is forgotten in a day");
+        tracing::debug!(
+            ?withdrawn,
+            "what this worker told is still to be read; it is forgotten in a day"
+        );
     }
 }
 
@@ -114,7 +124,9 @@ async fn hear_and_tell(engine: &Engine, told: &mut Told, worker_stop: &Cancellat
 }
 
 async fn hear(engine: &Engine, worker_stop: &CancellationToken) -> Answer<()> {
-    let order = read_order(&engine.backstop, &engine.name).await?.filter(|order| order.is_for(&engine.run));
+    let order = read_order(&engine.backstop, &engine.name)
+        .await?
+        .filter(|order| order.is_for(&engine.run));
     let before = engine.orders.duty();
     let is_to_stop = engine.orders.heed(order.as_ref().map(|order| order.asked));
     match (&order, engine.orders.duty()) {
@@ -122,7 +134,9 @@ async fn hear(engine: &Engine, worker_stop: &CancellationToken) -> Answer<()> {
         (Some(order), _) => {
             tracing::info!(worker = %engine.name, by = order.by, "asked to {}", told_of(order.asked));
         }
-        (None, _) => tracing::info!(worker = %engine.name, "goes on: what it was asked for was taken back"),
+        (None, _) => {
+            tracing::info!(worker = %engine.name, "goes on: what it was asked for was taken back")
+        }
     }
     if is_to_stop {
         worker_stop.cancel();
@@ -162,7 +176,13 @@ impl Told {
             }
         }
         match put_card(&engine.backstop, &engine.name, &card).await {
-            Ok(()) => self.0 = Some(Last { card, looked: now, written: now }),
+            Ok(()) => {
+                self.0 = Some(Last {
+                    card,
+                    looked: now,
+                    written: now,
+                })
+            }
             Err(error) => {
                 tracing::debug!(%error, "who this worker is could not be told; it is tried again");
                 self.0 = None;
@@ -174,17 +194,31 @@ impl Told {
 impl Engine {
     /// What it tells of itself.
     fn card(&self) -> Card {
-        let places: usize = self.queues.values().map(|settings| settings.concurrency).sum();
+        let places: usize = self
+            .queues
+            .values()
+            .map(|settings| settings.concurrency)
+            .sum();
         let about = About {
-            host: Some(rustix::system::uname().nodename().to_string_lossy().into_owned()),
+            host: Some(
+                rustix::system::uname()
+                    .nodename()
+                    .to_string_lossy()
+                    .into_owned(),
+            ),
             pid: Some(std::process::id()),
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             since: Some(self.run.since),
             places: Some(u32::try_from(places).unwrap_or(u32::MAX)),
             memory: resident_bytes(),
         };
-        Card::here(about, self.run.clone(), self.held.running(), self.orders.duty())
-            .beating_every(period(self))
+        Card::here(
+            about,
+            self.run.clone(),
+            self.held.running(),
+            self.orders.duty(),
+        )
+        .beating_every(period(self))
     }
 }
 
@@ -194,7 +228,9 @@ fn resident_bytes() -> Option<u64> {
 }
 
 fn resident_in(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -205,8 +241,17 @@ mod tests {
 
     #[test]
     fn resident_memory_is_read_where_the_system_tells_it() {
-        assert_eq!(resident_in("Name:\tx\nVmRSS:\t   12344 kB\nThreads:\t1\n"), Some(12_344 * 1024));
-        for status in ["", "VmRSS:", "VmRSS: many kB", "VmRSS: 1 MB", "VmRSS: 18446744073709551615 kB"] {
+        assert_eq!(
+            resident_in("Name:\tx\nVmRSS:\t   12344 kB\nThreads:\t1\n"),
+            Some(12_344 * 1024)
+        );
+        for status in [
+            "",
+            "VmRSS:",
+            "VmRSS: many kB",
+            "VmRSS: 1 MB",
+            "VmRSS: 18446744073709551615 kB",
+        ] {
             assert_eq!(resident_in(status), None, "{status}");
         }
     }

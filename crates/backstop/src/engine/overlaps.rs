@@ -49,7 +49,9 @@ impl Overlaps {
     /// The job was somebody else's, or may have been.
     pub(crate) fn confirm(&self, lease: &Lease) {
         let mut known = self.lock();
-        let Some(overlap) = known.late.remove(lease) else { return };
+        let Some(overlap) = known.late.remove(lease) else {
+            return;
+        };
         tracing::warn!(job = %overlap.job, queue = %overlap.queue, "two runs of this job may have been alive together");
         meters::overlapped(&overlap.queue);
         if known.untold.len() < OVERLAPS_MAX {
@@ -60,7 +62,9 @@ impl Overlaps {
     /// Writes down what is known; what the store does not take is told with the next.
     pub(crate) async fn tell(&self, engine: &Engine) {
         loop {
-            let Some(overlap) = self.lock().untold.front().cloned() else { return };
+            let Some(overlap) = self.lock().untold.front().cloned() else {
+                return;
+            };
             if let Err(error) = engine.backstop.note_overlap(&overlap).await {
                 return tracing::warn!(%error, job = %overlap.job, "an overlap could not be written down");
             }
@@ -72,7 +76,9 @@ impl Overlaps {
 impl Engine {
     /// Takes note of the end of a run that `began` then: whether it came too late.
     pub(crate) fn note_end(&self, run: &Leased, began_at: Time) {
-        let Some(noticed) = self.held.ended(&run.lease) else { return };
+        let Some(noticed) = self.held.ended(&run.lease) else {
+            return;
+        };
         let now = self.now();
         let overlap = Overlap {
             job: run.lease.job,

@@ -63,7 +63,9 @@ impl Tally {
             Outcome::Retry { .. } => &self.retried,
             Outcome::Dead { .. } => &self.dead,
             Outcome::Cancelled { .. } => &self.cancelled,
-            Outcome::Released { .. } | Outcome::Reran { .. } | Outcome::Lost { .. } => &self.released,
+            Outcome::Released { .. } | Outcome::Reran { .. } | Outcome::Lost { .. } => {
+                &self.released
+            }
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

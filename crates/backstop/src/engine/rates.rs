@@ -38,7 +38,9 @@ impl Rates {
 
     /// Whether nothing is to be claimed from this queue now.
     pub(crate) fn is_shut(&self, queue: &QueueName) -> bool {
-        self.lock().get(queue).is_some_and(|room_at| Instant::now() < *room_at)
+        self.lock()
+            .get(queue)
+            .is_some_and(|room_at| Instant::now() < *room_at)
     }
 
     /// Whether leave is to be asked before anything is claimed.
@@ -49,11 +51,16 @@ impl Rates {
     /// When one of the queues may be looked at again.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         let now = Instant::now();
-        self.lock().values().filter(|room_at| **room_at > now).min().copied()
+        self.lock()
+            .values()
+            .filter(|room_at| **room_at > now)
+            .min()
+            .copied()
     }
 
     fn shut(&self, queue: &QueueName, wait: Span) {
-        self.lock().insert(queue.clone(), Instant::now() + wait.into());
+        self.lock()
+            .insert(queue.clone(), Instant::now() + wait.into());
     }
 
     fn open(&self, queue: &QueueName) {
@@ -64,7 +71,9 @@ impl Rates {
 impl Engine {
     /// Whether any of the queues has a limit; most workers have none, and their claims pay nothing.
     pub(crate) fn has_rate_limits(&self) -> bool {
-        self.queues.values().any(|settings| settings.rate_limit.is_some())
+        self.queues
+            .values()
+            .any(|settings| settings.rate_limit.is_some())
     }
 
     fn limit_of(&self, queue: &QueueName) -> Option<RateLimit> {
@@ -74,7 +83,10 @@ impl Engine {
     /// Asks leave for runs of a queue that is over its limit, before they are claimed.
     pub(crate) async fn ask_leave(&self, queue: &QueueName, wanted: u32) -> Answer<Leave> {
         let Some(limit) = self.limit_of(queue) else {
-            return Ok(Leave { taken: wanted, free_in: Span::ZERO });
+            return Ok(Leave {
+                taken: wanted,
+                free_in: Span::ZERO,
+            });
         };
         let leave = self.backstop.ask_leave(queue, &limit, wanted).await?;
         if leave.taken == wanted {
@@ -87,7 +99,9 @@ impl Engine {
 
     /// Gives back leave that was not used: there were fewer jobs.
     pub(crate) async fn return_leave(&self, queue: &QueueName, unused: u32) {
-        let Some(limit) = self.limit_of(queue).filter(|_| unused > 0) else { return };
+        let Some(limit) = self.limit_of(queue).filter(|_| unused > 0) else {
+            return;
+        };
         match self.backstop.return_leave(queue, &limit, unused).await {
             Ok(()) => self.rates.open(queue),
             // It counts as used: less runs than could, for a while.
@@ -108,7 +122,10 @@ impl Engine {
             if self.limit_of(&leased.lease.queue).is_none() {
                 may.push(leased);
             } else {
-                by_queue.entry(leased.lease.queue.clone()).or_default().push(leased);
+                by_queue
+                    .entry(leased.lease.queue.clone())
+                    .or_default()
+                    .push(leased);
             }
         }
         for (queue, mut jobs) in by_queue {
@@ -118,8 +135,13 @@ impl Engine {
             if !late.is_empty() {
                 meters::rate_limited(&queue, late.len());
             }
-            let outcome = Outcome::Released { at: self.now().after(wait) };
-            let back = |leased: Leased| Settlement { lease: leased.lease, outcome: outcome.clone() };
+            let outcome = Outcome::Released {
+                at: self.now().after(wait),
+            };
+            let back = |leased: Leased| Settlement {
+                lease: leased.lease,
+                outcome: outcome.clone(),
+            };
             over.extend(late.into_iter().map(back));
         }
         (may, over)
@@ -128,11 +150,14 @@ impl Engine {
     /// For how many jobs there is leave, and how long the others go back for.
     async fn leave_for(&self, queue: &QueueName, jobs: usize, term: Span) -> (usize, Span) {
         let wanted = u32::try_from(jobs).unwrap_or(u32::MAX);
-        let back_for =
-            |leave: &Leave| self.limit_of(queue).map_or(UNKNOWN_WAIT, |limit| limit.back_for(leave.free_in));
-        let asked = tokio::time::timeout(term.scaled(0.3).into(), self.ask_leave(queue, wanted)).await;
+        let back_for = |leave: &Leave| {
+            self.limit_of(queue)
+                .map_or(UNKNOWN_WAIT, |limit| limit.back_for(leave.free_in))
+        };
         let asked =
-            asked.unwrap_or_else(|_| Err(StoreError::unavailable("asking leave", "no answer in time")));
+            tokio::time::timeout(term.scaled(0.3).into(), self.ask_leave(queue, wanted)).await;
+        let asked = asked
+            .unwrap_or_else(|_| Err(StoreError::unavailable("asking leave", "no answer in time")));
         match asked {
             Ok(leave) => (leave.taken as usize, back_for(&leave)),
             Err(error) => {

@@ -60,14 +60,22 @@ pub(super) struct Stride {
 
 impl Default for Stride {
     fn default() -> Self {
-        Self { jobs: BATCH_MIN, looks: VecDeque::with_capacity(LOOKS), since: 0 }
+        Self {
+            jobs: BATCH_MIN,
+            looks: VecDeque::with_capacity(LOOKS),
+            since: 0,
+        }
     }
 }
 
 impl Stride {
     /// Jobs of the next batch.
     fn jobs(&self) -> usize {
-        if self.is_to_look() { BATCH_MIN } else { self.jobs }
+        if self.is_to_look() {
+            BATCH_MIN
+        } else {
+            self.jobs
+        }
     }
 
     fn is_to_look(&self) -> bool {
@@ -139,7 +147,10 @@ pub(super) async fn recover_some(
         let batch = recover(engine, wanted, spared.to_vec()).await?;
         jobs += batch.jobs;
         if !batch.more {
-            return Ok(Recovered { jobs, left: Left::None });
+            return Ok(Recovered {
+                jobs,
+                left: Left::None,
+            });
         }
         let took = began.elapsed();
         // A short one tells nothing of how long a full one takes.
@@ -147,11 +158,17 @@ pub(super) async fn recover_some(
             stride.follow(took);
         }
         if !turn.is_mine(engine).await {
-            return Ok(Recovered { jobs, left: Left::ToAnother });
+            return Ok(Recovered {
+                jobs,
+                left: Left::ToAnother,
+            });
         }
         tokio::time::sleep(pause(batch.jobs, took)).await;
     }
-    Ok(Recovered { jobs, left: Left::More })
+    Ok(Recovered {
+        jobs,
+        left: Left::More,
+    })
 }
 
 /// One batch of expired leases.
@@ -164,7 +181,11 @@ pub(crate) struct RecoveredBatch {
 }
 
 /// Takes over at most `max` jobs of expired leases, of no queue that is spared, and puts them back, or to rest.
-pub(crate) async fn recover(engine: &Engine, max: usize, spared: Vec<QueueName>) -> Answer<RecoveredBatch> {
+pub(crate) async fn recover(
+    engine: &Engine,
+    max: usize,
+    spared: Vec<QueueName>,
+) -> Answer<RecoveredBatch> {
     let now = engine.now();
     let seize = Seize {
         number: engine.backstop.random().lease_number(),
@@ -175,7 +196,10 @@ pub(crate) async fn recover(engine: &Engine, max: usize, spared: Vec<QueueName>)
     };
     // Seize before judging: from here on the old worker's word is stale.
     let Seizure { runs: seized, more } = engine.store().seize(seize, now).await?;
-    let batch = RecoveredBatch { jobs: seized.len(), more };
+    let batch = RecoveredBatch {
+        jobs: seized.len(),
+        more,
+    };
     if seized.is_empty() {
         return Ok(batch);
     }
@@ -193,33 +217,51 @@ pub(crate) async fn recover(engine: &Engine, max: usize, spared: Vec<QueueName>)
 /// What is known of a death by crashes: above all whom it took along.
 async fn in_context(engine: &Engine, history: &History, now: Time) -> History {
     let lost_workers = history.lost_workers(now, LOST_WITHIN);
-    history.in_context(Context { lost_workers, ..engine.context().await })
+    history.in_context(Context {
+        lost_workers,
+        ..engine.context().await
+    })
 }
 
-async fn settle(engine: &Engine, seized: &[Seized], settlements: &[Settlement], now: Time) -> Answer<()> {
+async fn settle(
+    engine: &Engine,
+    seized: &[Seized],
+    settlements: &[Settlement],
+    now: Time,
+) -> Answer<()> {
     // All of them, also where the store refused the last end it was told: what is left out here nobody tells it again.
     let answers = settle_by_halves(engine, settlements).await?;
     let mut refused = Vec::new();
     for ((seized, settlement), answer) in seized.iter().zip(settlements).zip(answers) {
-        let (job, queue, worker) = (seized.run.lease.job, &seized.run.lease.queue, &seized.vanished.worker);
+        let (job, queue, worker) = (
+            seized.run.lease.job,
+            &seized.run.lease.queue,
+            &seized.vanished.worker,
+        );
         match answer {
             Ok(Settled::Applied) => {
                 engine.tally.recovered(&settlement.outcome);
                 meters::recovered(queue, &settlement.outcome);
                 if matches!(settlement.outcome, Outcome::Dead { .. }) {
-                    engine.guards.died_of((queue.clone(), seized.run.kind.clone()), None, true);
+                    engine
+                        .guards
+                        .died_of((queue.clone(), seized.run.kind.clone()), None, true);
                 }
                 tracing::warn!(%job, %queue, %worker, "a worker vanished; its job was taken over");
             }
             Ok(Settled::Full) => {
-                engine.guards.died_of((queue.clone(), seized.run.kind.clone()), None, false);
+                engine
+                    .guards
+                    .died_of((queue.clone(), seized.run.kind.clone()), None, false);
                 refused.push(given_back(settlement, now));
             }
             Ok(Settled::Stale) => {}
             Ok(Settled::Unanswered) => {
                 tracing::warn!(%job, %queue, %worker, "its job was taken over, and not put back yet: its queue does not answer");
             }
-            Err(error) => tracing::error!(%error, %job, %queue, "the store refused to take this job back"),
+            Err(error) => {
+                tracing::error!(%error, %job, %queue, "the store refused to take this job back")
+            }
         }
     }
     if !refused.is_empty() {
@@ -264,15 +306,27 @@ mod tests {
 
     #[test]
     fn batches_grow_while_they_are_short_and_shrink_when_they_are_not() {
-        check(|jobs| jobs as u64 * 8, &[20, 20, 20, 20, 20, 40, 80, 160, 160]);
-        check(|jobs| jobs as u64 * 20, &[20, 20, 20, 20, 20, 40, 80, 40, 80]);
+        check(
+            |jobs| jobs as u64 * 8,
+            &[20, 20, 20, 20, 20, 40, 80, 160, 160],
+        );
+        check(
+            |jobs| jobs as u64 * 20,
+            &[20, 20, 20, 20, 20, 40, 80, 40, 80],
+        );
         check(|jobs| jobs as u64 * 80, &[20, 20, 20, 20, 20, 40, 20, 40]);
     }
 
     #[test]
     fn on_a_store_that_is_slow_for_everything_batches_grow_while_that_costs_little() {
-        check(|jobs| 60_000 + jobs as u64 * 100, &[20, 20, 20, 20, 20, 40, 80, 160, 320, 320]);
-        check(|jobs| 60_000 + jobs as u64, &[20, 20, 20, 20, 20, 40, 80, 160, 320, 500, 500]);
+        check(
+            |jobs| 60_000 + jobs as u64 * 100,
+            &[20, 20, 20, 20, 20, 40, 80, 160, 320, 320],
+        );
+        check(
+            |jobs| 60_000 + jobs as u64,
+            &[20, 20, 20, 20, 20, 40, 80, 160, 320, 500, 500],
+        );
     }
 
     #[test]
@@ -306,7 +360,11 @@ mod tests {
     fn a_pause_keeps_the_pace_and_is_half_as_long_as_its_batch_took() {
         let check = |jobs, millis, expected| {
             let pause = pause(jobs, Duration::from_millis(millis));
-            assert_eq!(pause, Duration::from_millis(expected), "{jobs} jobs in {millis} ms");
+            assert_eq!(
+                pause,
+                Duration::from_millis(expected),
+                "{jobs} jobs in {millis} ms"
+            );
         };
         check(205, 2, 98);
         check(205, 60, 40);

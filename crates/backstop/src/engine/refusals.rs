@@ -120,7 +120,12 @@ impl Refusals {
     pub(crate) fn new(longest_lease: Span) -> Self {
         let patience = REFUSED_FOR.max(longest_lease).into();
         let (vitals, has_jobs) = (Mutex::default(), AtomicBool::new(false));
-        Self { vitals, is_final: CancellationToken::new(), patience, has_jobs }
+        Self {
+            vitals,
+            is_final: CancellationToken::new(),
+            patience,
+            has_jobs,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vitals> {
@@ -132,19 +137,27 @@ impl Refusals {
     pub(crate) fn note<T>(&self, vital: Vital, answer: &Answer<T>, now: Instant) {
         let mut vitals = self.lock();
         match answer {
-            Err(error @ StoreError::Misuse { .. }) => self.refuse(&mut vitals, vital, true, error, now),
+            Err(error @ StoreError::Misuse { .. }) => {
+                self.refuse(&mut vitals, vital, true, error, now)
+            }
             answer => vitals.of[vital as usize].pass(answer.is_ok()),
         }
     }
 
     /// Takes in how a call for the ends of runs went. One that is refused to several says nothing yet: each is asked for by itself.
-    pub(crate) fn note_ends(&self, ends: &[Settlement], answer: &Answer<Vec<Settled>>, now: Instant) {
+    pub(crate) fn note_ends(
+        &self,
+        ends: &[Settlement],
+        answer: &Answer<Vec<Settled>>,
+        now: Instant,
+    ) {
         let mut vitals = self.lock();
         match (ends, answer) {
             ([], _) => {}
             ([end], Err(error @ StoreError::Misuse { .. })) => {
                 let is_new = vitals.accuse(&end.lease, REMEMBERED.max(self.patience * 2), now);
-                self.has_jobs.store(!vitals.jobs.is_empty(), Ordering::Relaxed);
+                self.has_jobs
+                    .store(!vitals.jobs.is_empty(), Ordering::Relaxed);
                 self.refuse(&mut vitals, Vital::Settlement, is_new, error, now);
             }
             ([_, _, ..], Err(error)) if !error.is_transient() => {}
@@ -156,21 +169,46 @@ impl Refusals {
     }
 
     /// Counts a no; `is_new`: not one that was counted already.
-    fn refuse(&self, vitals: &mut Vitals, vital: Vital, is_new: bool, error: &StoreError, now: Instant) {
+    fn refuse(
+        &self,
+        vitals: &mut Vitals,
+        vital: Vital,
+        is_new: bool,
+        error: &StoreError,
+        now: Instant,
+    ) {
         let standing = &mut vitals.of[vital as usize];
         let refused = match standing.refused {
-            None => Refused { times: 1, calls: 1, since: now, at: now },
+            None => Refused {
+                times: 1,
+                calls: 1,
+                since: now,
+                at: now,
+            },
             Some(before) => {
                 let calls = before.calls.saturating_add(1);
                 // What was counted holds up no claims: what runs next shows whether it is the job's own fault.
-                let (times, at) =
-                    if is_new { (before.times.saturating_add(1), now) } else { (before.times, before.at) };
-                Refused { times, calls, at, ..before }
+                let (times, at) = if is_new {
+                    (before.times.saturating_add(1), now)
+                } else {
+                    (before.times, before.at)
+                };
+                Refused {
+                    times,
+                    calls,
+                    at,
+                    ..before
+                }
             }
         };
         standing.refused = Some(refused);
-        let patience = if standing.was_answered { self.patience } else { REFUSED_AT_START_FOR.into() };
-        let is_final = refused.times >= REFUSALS_MIN && now.duration_since(refused.since) >= patience;
+        let patience = if standing.was_answered {
+            self.patience
+        } else {
+            REFUSED_AT_START_FOR.into()
+        };
+        let is_final =
+            refused.times >= REFUSALS_MIN && now.duration_since(refused.since) >= patience;
         if is_final && !self.is_final.is_cancelled() {
             tracing::error!(%error, "the store refuses this worker's {} for good; the worker stops", vital.words());
             vitals.last_word = Some(error.clone());
@@ -181,8 +219,9 @@ impl Refusals {
     /// Whether the settlement of a job that was just refused is kept, and told again.
     pub(crate) fn keeps(&self, job: JobId, now: Instant) -> bool {
         let vitals = self.lock();
-        let is_open =
-            |known: &Known| known.fault != Fault::Certain && now.duration_since(known.since) < self.patience;
+        let is_open = |known: &Known| {
+            known.fault != Fault::Certain && now.duration_since(known.since) < self.patience
+        };
         vitals.last_word.is_none() && vitals.jobs.get(&job).is_some_and(is_open)
     }
 
@@ -191,10 +230,14 @@ impl Refusals {
     pub(crate) fn probes(&self, ends: &[Settlement]) -> Vec<usize> {
         let vitals = self.lock();
         let refused = vitals.of[Vital::Settlement as usize].refused;
-        let Some(refused) = refused.filter(|_| vitals.last_word.is_none()) else { return Vec::new() };
+        let Some(refused) = refused.filter(|_| vitals.last_word.is_none()) else {
+            return Vec::new();
+        };
         let all = 0..ends.len();
-        let new: Vec<usize> =
-            all.clone().filter(|at| !vitals.jobs.contains_key(&ends[*at].lease.job)).collect();
+        let new: Vec<usize> = all
+            .clone()
+            .filter(|at| !vitals.jobs.contains_key(&ends[*at].lease.job))
+            .collect();
         let among = if new.is_empty() { all.collect() } else { new };
         let mut probes = Vec::new();
         for turn in 0..PROBES_MAX {
@@ -211,7 +254,8 @@ impl Refusals {
         if self.has_jobs.load(Ordering::Relaxed) {
             let mut vitals = self.lock();
             vitals.jobs.remove(&job);
-            self.has_jobs.store(!vitals.jobs.is_empty(), Ordering::Relaxed);
+            self.has_jobs
+                .store(!vitals.jobs.is_empty(), Ordering::Relaxed);
         }
     }
 
@@ -228,7 +272,10 @@ impl Refusals {
     pub(crate) fn was_served(&self) -> bool {
         let vitals = self.lock();
         let [claims, others @ ..] = &vitals.of;
-        claims.was_answered || others.iter().any(|other| other.refused.is_some() && other.was_answered)
+        claims.was_answered
+            || others
+                .iter()
+                .any(|other| other.refused.is_some() && other.was_answered)
     }
 
     /// Waits until it is certain that it is refused.
@@ -254,7 +301,11 @@ impl Vitals {
     /// The end of this run was refused. Whether its job is new here: it was not refused not long ago.
     fn accuse(&mut self, lease: &Lease, remembered: Duration, now: Instant) -> bool {
         let is_recent = |known: &Known| now.duration_since(known.since) < remembered;
-        if let Some(known) = self.jobs.get_mut(&lease.job).filter(|known| is_recent(known)) {
+        if let Some(known) = self
+            .jobs
+            .get_mut(&lease.job)
+            .filter(|known| is_recent(known))
+        {
             if known.fault == Fault::Likely {
                 known.fault = Fault::Certain;
             }
@@ -264,7 +315,11 @@ impl Vitals {
             self.jobs.retain(|_, known| is_recent(known));
         }
         if self.jobs.len() < KEPT_MAX {
-            let known = Known { queue: lease.queue.clone(), since: now, fault: Fault::Unknown };
+            let known = Known {
+                queue: lease.queue.clone(),
+                since: now,
+                fault: Fault::Unknown,
+            };
             self.jobs.insert(lease.job, known);
         }
         true
@@ -276,9 +331,15 @@ impl Vitals {
         if self.jobs.is_empty() {
             return;
         }
-        let answered = ends.iter().zip(answers).filter(|(_, answer)| **answer != Settled::Unanswered);
+        let answered = ends
+            .iter()
+            .zip(answers)
+            .filter(|(_, answer)| **answer != Settled::Unanswered);
         let queues: BTreeSet<&QueueName> = answered.map(|(end, _)| &end.lease.queue).collect();
-        let beside = self.jobs.values_mut().filter(|known| queues.contains(&known.queue));
+        let beside = self
+            .jobs
+            .values_mut()
+            .filter(|known| queues.contains(&known.queue));
         for known in beside.filter(|known| known.fault == Fault::Unknown) {
             known.fault = Fault::Likely;
         }
@@ -306,7 +367,10 @@ mod tests {
 
     impl Course {
         fn new() -> Self {
-            Self { refusals: Refusals::new(LEASE), began: Instant::now() }
+            Self {
+                refusals: Refusals::new(LEASE),
+                began: Instant::now(),
+            }
         }
 
         fn at(&self, secs: u64) -> Instant {
@@ -318,7 +382,8 @@ mod tests {
                 Call::Of(vital) => self.refusals.note(vital, &answer, self.at(secs)),
                 Call::End(queue, job) => {
                     let answer = answer.map(|()| vec![Settled::Applied]);
-                    self.refusals.note_ends(&[end(queue, &job)], &answer, self.at(secs));
+                    self.refusals
+                        .note_ends(&[end(queue, &job)], &answer, self.at(secs));
                 }
             }
         }
@@ -328,7 +393,11 @@ mod tests {
         }
 
         fn off(&self, call: impl Into<Call>, secs: u64) {
-            self.note(call.into(), Err(StoreError::unavailable("claiming", "off")), secs);
+            self.note(
+                call.into(),
+                Err(StoreError::unavailable("claiming", "off")),
+                secs,
+            );
         }
 
         fn keeps(&self, name: &str, secs: u64) -> bool {
@@ -362,8 +431,15 @@ mod tests {
 
     fn end(queue: &str, job: &str) -> Settlement {
         let queue = QueueName::new(queue).expect("a name");
-        let lease = Lease { queue, job: JobId::named(job), number: LeaseNumber::draw(1) };
-        Settlement { lease, outcome: Outcome::Done(Keep::Listed) }
+        let lease = Lease {
+            queue,
+            job: JobId::named(job),
+            number: LeaseNumber::draw(1),
+        };
+        Settlement {
+            lease,
+            outcome: Outcome::Done(Keep::Listed),
+        }
     }
 
     #[tokio::test]
@@ -446,10 +522,18 @@ mod tests {
     #[tokio::test]
     async fn while_settlements_are_refused_some_of_several_show_whether_they_still_are() {
         let course = Course::new();
-        let probes = || course.refusals.probes(&["a", "b"].map(|name| end("q", name)));
+        let probes = || {
+            course
+                .refusals
+                .probes(&["a", "b"].map(|name| end("q", name)))
+        };
         assert!(probes().is_empty(), "nothing was refused");
         course.answered(job("fine"), 0);
-        for (secs, name, next) in [(1, "a", vec![1]), (2, "b", vec![0, 1]), (3, "c", vec![1, 0])] {
+        for (secs, name, next) in [
+            (1, "a", vec![1]),
+            (2, "b", vec![0, 1]),
+            (3, "c", vec![1, 0]),
+        ] {
             assert!(!course.refused(job(name), secs));
             assert_eq!(probes(), next, "after {name}");
         }
@@ -458,7 +542,10 @@ mod tests {
         for secs in 5..36 {
             course.refused(job(&secs.to_string()), secs);
         }
-        assert!(probes().is_empty(), "that was the last word: each is given up by itself");
+        assert!(
+            probes().is_empty(),
+            "that was the last word: each is given up by itself"
+        );
     }
 
     #[tokio::test]
@@ -474,7 +561,10 @@ mod tests {
                 course.refused(job(&probe.to_string()), 2);
             }
         }
-        let gaps = told.iter().zip(told.iter().skip(1)).map(|(from, to)| to - from);
+        let gaps = told
+            .iter()
+            .zip(told.iter().skip(1))
+            .map(|(from, to)| to - from);
         assert!(gaps.max() < Some(100), "{told:?}");
     }
 
@@ -483,17 +573,26 @@ mod tests {
         let course = Course::new();
         course.answered(job("fine"), 0);
         course.refused(job("a"), 1);
-        assert!(course.keeps("a", 1), "the first no is not the last word, whatever was answered before");
+        assert!(
+            course.keeps("a", 1),
+            "the first no is not the last word, whatever was answered before"
+        );
         course.refused(job("a"), 30);
         assert!(course.keeps("a", 30));
         course.refused(job("a"), 31);
-        assert!(!course.keeps("a", 31), "that was as long as a worker is patient");
+        assert!(
+            !course.keeps("a", 31),
+            "that was as long as a worker is patient"
+        );
         course.refused(job("b"), 40);
         assert!(course.keeps("b", 40));
         course.answered(job("fine"), 41);
         assert!(course.keeps("b", 41), "it is told once more");
         course.refused(job("b"), 42);
-        assert!(!course.keeps("b", 42), "others are answered: it is the job's own fault");
+        assert!(
+            !course.keeps("b", 42),
+            "others are answered: it is the job's own fault"
+        );
     }
 
     #[tokio::test]
@@ -502,9 +601,16 @@ mod tests {
         course.refused(job("a"), 1);
         course.answered(Call::End("elsewhere", "fine".to_owned()), 2);
         let both = [end("elsewhere", "finer"), end("q", "b")];
-        course.refusals.note_ends(&both, &Ok(vec![Settled::Applied, Settled::Unanswered]), course.at(3));
+        course.refusals.note_ends(
+            &both,
+            &Ok(vec![Settled::Applied, Settled::Unanswered]),
+            course.at(3),
+        );
         course.refused(job("a"), 4);
-        assert!(course.keeps("a", 4), "its own may be on a server that does not know the rights yet");
+        assert!(
+            course.keeps("a", 4),
+            "its own may be on a server that does not know the rights yet"
+        );
         course.answered(job("fine"), 5);
         course.refused(job("a"), 6);
         assert!(!course.keeps("a", 6));
@@ -516,11 +622,17 @@ mod tests {
         course.answered(job("fine"), 0);
         course.refused(job("a"), 1);
         course.refused(job("a"), 9);
-        assert!(course.refusals.holds_claims(course.at(10)) && !course.refusals.holds_claims(course.at(11)));
+        assert!(
+            course.refusals.holds_claims(course.at(10))
+                && !course.refusals.holds_claims(course.at(11))
+        );
         course.answered(job("fine"), 12);
         course.refusals.forget(JobId::named("a"));
         course.refused(job("a"), 20);
-        assert!(course.keeps("a", 20), "what was refused before counts no more");
+        assert!(
+            course.keeps("a", 20),
+            "what was refused before counts no more"
+        );
     }
 
     #[tokio::test]
@@ -545,7 +657,10 @@ mod tests {
         }
         assert!(!is_kept("one more", 2));
         course.off(job("fine"), 3_000);
-        assert!(is_kept("one more", 3_601), "what was refused long ago makes room");
+        assert!(
+            is_kept("one more", 3_601),
+            "what was refused long ago makes room"
+        );
     }
 
     #[tokio::test]
@@ -561,6 +676,9 @@ mod tests {
         }
         let course = Course::new();
         course.refused(Vital::Claim, 0);
-        assert!(!course.refusals.holds_claims(course.at(0)), "claims are repeated by themselves");
+        assert!(
+            !course.refusals.holds_claims(course.at(0)),
+            "claims are repeated by themselves"
+        );
     }
 }

@@ -38,12 +38,23 @@ impl Running {
         let (stop, force) = (CancellationToken::new(), CancellationToken::new());
         let services_stop = CancellationToken::new();
         let services = start_services(&engine, services, services_stop.clone(), stop.clone())?;
-        let supervise = supervise(Arc::clone(&engine), stop.clone(), force.clone(), services, services_stop);
+        let supervise = supervise(
+            Arc::clone(&engine),
+            stop.clone(),
+            force.clone(),
+            services,
+            services_stop,
+        );
         tracing::info!(
             worker = %engine.name,
             "started; a dead worker's job runs again within {}", engine.recovery_bound()
         );
-        Ok(Self { engine, stop, force, supervisor: Some(tokio::spawn(supervise)) })
+        Ok(Self {
+            engine,
+            stop,
+            force,
+            supervisor: Some(tokio::spawn(supervise)),
+        })
     }
 
     /// The worker's name.
@@ -164,7 +175,10 @@ fn start_services(
     worker_stop: CancellationToken,
 ) -> Result<ServicesEnd, BadWorker> {
     let engine = Arc::clone(engine);
-    let indispensable = Indispensable { stop: stop.clone(), worker_stop: worker_stop.clone() };
+    let indispensable = Indispensable {
+        stop: stop.clone(),
+        worker_stop: worker_stop.clone(),
+    };
     let serve = async move {
         let _indispensable = indispensable;
         tokio::join!(
@@ -182,10 +196,16 @@ fn start_services(
         Services::CallersRuntime => Ok(ServicesEnd::Task(tokio::spawn(serve))),
         Services::OwnThread => {
             let failed = |error: std::io::Error| BadWorker::Thread(error.to_string());
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(failed)?;
             let thread = std::thread::Builder::new().name("backstop-services".to_owned());
-            Ok(ServicesEnd::Thread(thread.spawn(move || runtime.block_on(serve)).map_err(failed)?))
+            Ok(ServicesEnd::Thread(
+                thread
+                    .spawn(move || runtime.block_on(serve))
+                    .map_err(failed)?,
+            ))
         }
     }
 }
@@ -205,18 +225,27 @@ async fn supervise(
         async move { settle_loop(&engine, ended_out).await }
     });
     let runs = TaskTracker::new();
-    Dispatcher::new(Arc::clone(&engine), ended_in, runs.clone()).run(stop).await;
+    Dispatcher::new(Arc::clone(&engine), ended_in, runs.clone())
+        .run(stop)
+        .await;
     runs.close();
     end_runs(&engine, &runs, &force).await;
     // All senders are gone unless a handler blocks its thread; what is in the channel is settled either way.
-    if tokio::time::timeout(LAST_SETTLE.into(), &mut settler).await.is_err() {
+    if tokio::time::timeout(LAST_SETTLE.into(), &mut settler)
+        .await
+        .is_err()
+    {
         settler.abort();
-        tracing::warn!("some runs did not end in time; their leases run out and the jobs run again");
+        tracing::warn!(
+            "some runs did not end in time; their leases run out and the jobs run again"
+        );
     }
     services_stop.cancel();
     match services {
         ServicesEnd::Task(task) => drop(task.await),
-        ServicesEnd::Thread(thread) => drop(tokio::task::spawn_blocking(move || thread.join()).await),
+        ServicesEnd::Thread(thread) => {
+            drop(tokio::task::spawn_blocking(move || thread.join()).await)
+        }
     }
     if !engine.held.is_empty() {
         tracing::warn!("stopped with leases left; they run out by themselves");
@@ -235,7 +264,13 @@ async fn end_runs(engine: &Engine, runs: &TaskTracker, force: &CancellationToken
     }
     engine.held.cancel_all();
     let patience = engine.timing.cancel_grace.plus(Span::secs(1));
-    if tokio::time::timeout(patience.into(), runs.wait()).await.is_err() {
-        tracing::warn!("{} runs block their threads and cannot be called off", runs.len());
+    if tokio::time::timeout(patience.into(), runs.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            "{} runs block their threads and cannot be called off",
+            runs.len()
+        );
     }
 }

@@ -100,7 +100,10 @@ struct Calls {
 
 impl Calls {
     fn begin(&mut self, batch: &[Settlement], now: Instant) -> u64 {
-        let queues = batch.iter().map(|settlement| settlement.lease.queue.clone()).collect();
+        let queues = batch
+            .iter()
+            .map(|settlement| settlement.lease.queue.clone())
+            .collect();
         self.next += 1;
         self.quick.insert(self.next, (now, queues));
         self.next
@@ -114,7 +117,11 @@ impl Calls {
 
     /// When the next call takes long; `None` if no more may.
     fn slow_at(&self) -> Option<Instant> {
-        let first = self.quick.values().map(|(began, _)| *began + SLOW_AFTER).min();
+        let first = self
+            .quick
+            .values()
+            .map(|(began, _)| *began + SLOW_AFTER)
+            .min();
         first.filter(|_| self.slow.len() < SLOW_MAX)
     }
 
@@ -122,7 +129,9 @@ impl Calls {
     fn grow_slow(&mut self, now: Instant) -> Vec<Vec<QueueName>> {
         let mut grown = Vec::new();
         while self.slow_at().is_some_and(|at| at <= now) {
-            let Some((call, (_, queues))) = self.quick.pop_first() else { break };
+            let Some((call, (_, queues))) = self.quick.pop_first() else {
+                break;
+            };
             self.slow.insert(call, queues.clone());
             grown.push(queues);
         }
@@ -150,7 +159,9 @@ pub(crate) async fn settle(engine: &Engine, batch: Vec<Settlement>) {
 
 /// Settles one batch, and tells what is left of it: what the store did not answer for.
 async fn settle_once(engine: &Engine, batch: Vec<Settlement>) -> Vec<Settlement> {
-    engine.held.settling(batch.iter().map(|settlement| &settlement.lease));
+    engine
+        .held
+        .settling(batch.iter().map(|settlement| &settlement.lease));
     match settle_in_parts(engine, &batch).await {
         Ok(answers) => account(engine, batch, answers),
         Err(error) => {
@@ -166,14 +177,21 @@ async fn settle_again(
     how: How,
     batch: Vec<Settlement>,
 ) -> (How, Vec<QueueName>, Vec<Settlement>) {
-    let asked = batch.iter().map(|settlement| settlement.lease.queue.clone()).collect();
+    let asked = batch
+        .iter()
+        .map(|settlement| settlement.lease.queue.clone())
+        .collect();
     (how, asked, settle_once(engine, batch).await)
 }
 
 /// Settles a batch. Where the store refused the last that it was told, some are told first, one by one: a worker that may not settle does
 /// not tell all of them again and again, half by half. Fails only where trying again may help, and nothing was answered.
 async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
-    let probes = if batch.len() > 1 { engine.refusals.probes(batch) } else { Vec::new() };
+    let probes = if batch.len() > 1 {
+        engine.refusals.probes(batch)
+    } else {
+        Vec::new()
+    };
     if probes.is_empty() {
         return settle_by_halves(engine, batch).await;
     }
@@ -218,7 +236,10 @@ async fn settle_others(
 
 /// Settles a batch; what the store refuses for good is refused alone, not with its neighbours: the batch is cut in half
 /// until only that is left. Fails only where trying again may help, and nothing was answered.
-pub(crate) async fn settle_by_halves(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
+pub(crate) async fn settle_by_halves(
+    engine: &Engine,
+    batch: &[Settlement],
+) -> Answer<Vec<Answer<Settled>>> {
     let mut answers = Vec::with_capacity(batch.len());
     let mut waiting = vec![batch];
     while let Some(part) = waiting.pop() {
@@ -258,14 +279,23 @@ pub(crate) fn tell(backstop: &Backstop, settlement: &Settlement) {
         Outcome::Retry { at, history, .. } => {
             tracing::info!(%job, %queue, next = %at, error = %plainly(history), "a run failed; it is tried again");
         }
-        Outcome::Cancelled { reason, .. } => tracing::info!(%job, %queue, %reason, "a job is cancelled"),
-        Outcome::Done(_) | Outcome::Released { .. } | Outcome::Reran { .. } | Outcome::Lost { .. } => {}
+        Outcome::Cancelled { reason, .. } => {
+            tracing::info!(%job, %queue, %reason, "a job is cancelled")
+        }
+        Outcome::Done(_)
+        | Outcome::Released { .. }
+        | Outcome::Reran { .. }
+        | Outcome::Lost { .. } => {}
     }
 }
 
 /// Takes note of answers; tells what is to be settled again: what was not answered, what was refused and may yet be taken, and in another
 /// way what there is no room for the death of.
-fn account(engine: &Engine, batch: Vec<Settlement>, answers: Vec<Answer<Settled>>) -> Vec<Settlement> {
+fn account(
+    engine: &Engine,
+    batch: Vec<Settlement>,
+    answers: Vec<Answer<Settled>>,
+) -> Vec<Settlement> {
     let mut left = Vec::new();
     for (settlement, answer) in batch.into_iter().zip(answers) {
         match answer {
@@ -274,7 +304,9 @@ fn account(engine: &Engine, batch: Vec<Settlement>, answers: Vec<Answer<Settled>
                 left.push(given_back(&settlement, engine.now()));
             }
             Ok(Settled::Unanswered) => left.push(settlement),
-            Err(StoreError::Misuse { .. }) if engine.refusals.keeps(settlement.lease.job, Instant::now()) => {
+            Err(StoreError::Misuse { .. })
+                if engine.refusals.keeps(settlement.lease.job, Instant::now()) =>
+            {
                 left.push(settlement);
             }
             Ok(Settled::Applied | Settled::Stale) | Err(_) => end(engine, &settlement, answer),
@@ -322,7 +354,12 @@ fn end(engine: &Engine, settlement: &Settlement, answer: Answer<Settled>) {
 pub(crate) fn given_back(settlement: &Settlement, now: Time) -> Settlement {
     let Lease { queue, job, .. } = &settlement.lease;
     tracing::error!(%job, %queue, "the queue's dead letters are at their bound; the job stays alive. Make room with `backstop dead`");
-    Settlement { lease: settlement.lease.clone(), outcome: Outcome::Released { at: now.after(NO_ROOM_WAIT) } }
+    Settlement {
+        lease: settlement.lease.clone(),
+        outcome: Outcome::Released {
+            at: now.after(NO_ROOM_WAIT),
+        },
+    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,9 @@ struct Place {
 impl Place {
     fn quiet_until(&self) -> MutexGuard<'_, Option<Instant>> {
         // A time is whole between any two of its changes.
-        self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner)
+        self.quiet_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,7 +54,11 @@ impl Suspects {
 
     /// Whether the one that has it has the worker to itself.
     pub(crate) fn is_quiet(&self) -> bool {
-        !self.is_free() && self.0.quiet_until().is_some_and(|until| Instant::now() < until)
+        !self.is_free()
+            && self
+                .0
+                .quiet_until()
+                .is_some_and(|until| Instant::now() < until)
     }
 
     /// Returns when the place has become free.

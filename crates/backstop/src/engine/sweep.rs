@@ -17,11 +17,22 @@ const LEAVE_MAX: Duration = Duration::from_secs(2);
 
 /// Sweeps until told to stop.
 pub(crate) async fn sweep_loop(engine: &Engine, stop: &CancellationToken) {
-    join_all(engine.sweeps.iter().map(|sweep| keep_sweeping(engine, sweep, stop))).await;
+    join_all(
+        engine
+            .sweeps
+            .iter()
+            .map(|sweep| keep_sweeping(engine, sweep, stop)),
+    )
+    .await;
 }
 
 async fn keep_sweeping(engine: &Engine, sweep: &Sweep, stop: &CancellationToken) {
-    let sweeper = Sweeper::by(&engine.backstop, sweep, &engine.name, engine.callers.clone());
+    let sweeper = Sweeper::by(
+        &engine.backstop,
+        sweep,
+        &engine.name,
+        engine.callers.clone(),
+    );
     while !stop.is_cancelled() {
         let wait = match look(engine, &sweeper, stop).await {
             Ok(wait) => wait,
@@ -63,7 +74,11 @@ fn tell(sweep: &Sweep, outcome: &Result<Report, SweepError>) {
         Err(error) => tracing::error!(%error, sweep, "a sweep failed; its next run looks again"),
         Ok(report) => {
             if !report.enqueued.is_empty() {
-                tracing::warn!(sweep, count = report.enqueued.len(), "lost work was found, and has jobs now");
+                tracing::warn!(
+                    sweep,
+                    count = report.enqueued.len(),
+                    "lost work was found, and has jobs now"
+                );
             }
             if !report.refused.is_empty() {
                 tracing::warn!(

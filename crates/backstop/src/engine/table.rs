@@ -14,7 +14,13 @@ const LOOK_MIN: Span = Span::millis(20);
 
 /// Works tables off until told to stop.
 pub(crate) async fn table_loop(engine: &Engine, stop: &CancellationToken) {
-    join_all(engine.tables.iter().map(|table| keep_working(engine, table, stop))).await;
+    join_all(
+        engine
+            .tables
+            .iter()
+            .map(|table| keep_working(engine, table, stop)),
+    )
+    .await;
 }
 
 /// One pass after the other. One whose rows have all begun, and that only waits for a handler that takes long, holds up none of those
@@ -50,7 +56,11 @@ async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) 
 
 /// Whether it is this worker's turn, and for what. One that was asked to take nothing new leaves it to others.
 async fn whose_turn(engine: &Engine, adopted: &Adopted) -> Answer<Option<Which>> {
-    if engine.orders.takes_jobs() { adopted.turn().await } else { Ok(None) }
+    if engine.orders.takes_jobs() {
+        adopted.turn().await
+    } else {
+        Ok(None)
+    }
 }
 
 /// What became of a pass, or of the task it ran in.
@@ -58,7 +68,12 @@ type Ended = Result<Result<Pass, TableError>, JoinError>;
 
 /// One pass, away from the loops that must not wait: a handler may block. Told to stop, it takes no more rows; what has not ended within the
 /// grace is called off. Whether all its rows began. From then on it is among those that are `waiting`.
-async fn run(engine: &Engine, adopted: &Adopted, which: Which, waiting: &mut JoinSet<Ended>) -> bool {
+async fn run(
+    engine: &Engine,
+    adopted: &Adopted,
+    which: Which,
+    waiting: &mut JoinSet<Ended>,
+) -> bool {
     let begun = CancellationToken::new();
     let pass = {
         let (adopted, begun) = (adopted.clone(), begun.clone());
@@ -114,10 +129,17 @@ async fn grace_is_over(engine: &Engine, adopted: &Adopted) {
 fn tell(table: &Table, outcome: &Result<Pass, TableError>) {
     let table = table.name();
     match outcome {
-        Err(error) => tracing::error!(%error, table, "a pass over a table failed; the next one looks again"),
+        Err(error) => {
+            tracing::error!(%error, table, "a pass over a table failed; the next one looks again")
+        }
         Ok(pass) => {
             if pass.due > 0 {
-                let Pass { succeeded, failed, overtaken, .. } = pass;
+                let Pass {
+                    succeeded,
+                    failed,
+                    overtaken,
+                    ..
+                } = pass;
                 tracing::info!(table, succeeded, failed, overtaken, "a pass over a table");
             }
             if pass.unwritten > 0 {
@@ -143,7 +165,9 @@ impl Adopted {
         if !desk.take_slot(every, clock) {
             return Ok((!desk.orphans.is_empty()).then_some(Which::Orphans));
         }
-        let (_, is_ours) = self.change_desk(|desk| desk.take_slot(every, self.now())).await?;
+        let (_, is_ours) = self
+            .change_desk(|desk| desk.take_slot(every, self.now()))
+            .await?;
         Ok(is_ours.then_some(Which::Due))
     }
 

@@ -39,11 +39,26 @@ impl Tidy {
             look_through(engine, LOCK, &mut self.locks, is_old_lock).await?;
             look_through(engine, DONE, &mut self.marks, is_old_mark).await?;
             let living = engine.store().workers(kinds::KEPT, now).await?;
-            let living = living.into_iter().map(|worker| worker.name.to_string()).collect();
-            look_through(engine, KINDS, &mut self.kinds, |cell| Known::is_over(cell, &living, now)).await?;
-            look_through(engine, SUSPECTS, &mut self.suspects, |cell| Place::is_over(cell, &living)).await?;
-            look_through(engine, CARDS, &mut self.cards, |cell| Card::is_over(cell, &living, now)).await?;
-            look_through(engine, ORDERS, &mut self.orders, |cell| OrderCell::is_over(cell, &living)).await
+            let living = living
+                .into_iter()
+                .map(|worker| worker.name.to_string())
+                .collect();
+            look_through(engine, KINDS, &mut self.kinds, |cell| {
+                Known::is_over(cell, &living, now)
+            })
+            .await?;
+            look_through(engine, SUSPECTS, &mut self.suspects, |cell| {
+                Place::is_over(cell, &living)
+            })
+            .await?;
+            look_through(engine, CARDS, &mut self.cards, |cell| {
+                Card::is_over(cell, &living, now)
+            })
+            .await?;
+            look_through(engine, ORDERS, &mut self.orders, |cell| {
+                OrderCell::is_over(cell, &living)
+            })
+            .await
         };
         if let Err(error) = tidied.await {
             tracing::warn!(%error, "old locks and marks were not removed");
@@ -59,7 +74,9 @@ async fn look_through(
 ) -> Answer<()> {
     let mut walk = Walk::new(&engine.backstop, prefix).going_on(after.take());
     for _ in 0..PAGES_MAX {
-        let Some(mut cells) = walk.next().await? else { break };
+        let Some(mut cells) = walk.next().await? else {
+            break;
+        };
         cells.retain(|cell| is_old(cell));
         remove(&engine.backstop, &cells).await?;
     }

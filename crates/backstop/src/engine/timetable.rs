@@ -33,7 +33,10 @@ pub(crate) async fn timetable_loop(engine: &Engine, stop: &CancellationToken) {
             () = stream::iter(due).for_each_concurrent(LOOKS_AT_ONCE, |watch| watch.look(engine)) => {}
         }
         let next = watches.iter().filter_map(|watch| watch.next).min();
-        let wait = next.map_or(SLEEP_MIN, |next| next.since(engine.now())).max(SLEEP_MIN).min(SLEEP_MAX);
+        let wait = next
+            .map_or(SLEEP_MIN, |next| next.since(engine.now()))
+            .max(SLEEP_MIN)
+            .min(SLEEP_MAX);
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -53,12 +56,18 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(schedule: &'a Schedule) -> Self {
-        Self { schedule, memory: Memory::among_many(), next: None, failed_again: FAILED_AGAIN.0 }
+        Self {
+            schedule,
+            memory: Memory::among_many(),
+            next: None,
+            failed_again: FAILED_AGAIN.0,
+        }
     }
 
     /// Nobody waits for longer than a patrol: a look that lies further ahead was set by a clock that has been set back.
     fn is_due(&self, now: Time) -> bool {
-        self.next.is_none_or(|next| next <= now || next > now.after(PATROL))
+        self.next
+            .is_none_or(|next| next <= now || next > now.after(PATROL))
     }
 
     async fn look(&mut self, engine: &Engine) {
@@ -79,7 +88,19 @@ impl<'a> Watch<'a> {
 
 /// When to look again.
 fn again(looked: &Looked, now: Time) -> Time {
-    let patrol = if looked.waiting > 0 { FULL_AGAIN } else { PATROL };
-    let soonest = [looked.next, looked.follow_up].into_iter().flatten().chain([now.after(patrol)]).min();
-    if looked.more { now } else { soonest.unwrap_or(now) }
+    let patrol = if looked.waiting > 0 {
+        FULL_AGAIN
+    } else {
+        PATROL
+    };
+    let soonest = [looked.next, looked.follow_up]
+        .into_iter()
+        .flatten()
+        .chain([now.after(patrol)])
+        .min();
+    if looked.more {
+        now
+    } else {
+        soonest.unwrap_or(now)
+    }
 }

@@ -30,7 +30,8 @@ pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), BadExec
     let shown = |path: &Path| path.display().to_string();
     let written = Path::new(program);
     if program.as_encoded_bytes().contains(&b'/') {
-        let here = || std::env::current_dir().map_or_else(|_| "here".to_owned(), |here| shown(&here));
+        let here =
+            || std::env::current_dir().map_or_else(|_| "here".to_owned(), |here| shown(&here));
         return match Standing::of(written) {
             Standing::Program => Ok(()),
             Standing::NoProgram => Err(BadExec::NotExecutable(shown(written))),
@@ -39,29 +40,47 @@ pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), BadExec
     }
     let path = path.unwrap_or_else(|| OsStr::new(PATH_USUAL));
     // An empty part of it is where this process works.
-    let candidates: Vec<PathBuf> = std::env::split_paths(path).map(|folder| folder.join(program)).collect();
-    if candidates.iter().any(|file| Standing::of(file) == Standing::Program) {
+    let candidates: Vec<PathBuf> = std::env::split_paths(path)
+        .map(|folder| folder.join(program))
+        .collect();
+    if candidates
+        .iter()
+        .any(|file| Standing::of(file) == Standing::Program)
+    {
         return Ok(());
     }
-    match candidates.iter().find(|file| Standing::of(file) == Standing::NoProgram) {
+    match candidates
+        .iter()
+        .find(|file| Standing::of(file) == Standing::NoProgram)
+    {
         Some(file) => Err(BadExec::NotExecutable(shown(file))),
-        None => Err(BadExec::NotInPath(shown(written), path.to_string_lossy().into_owned())),
+        None => Err(BadExec::NotInPath(
+            shown(written),
+            path.to_string_lossy().into_owned(),
+        )),
     }
 }
 
 /// Checks what a line for the shell begins with, where that is plainly a program: a path as it is; a bare name by asking the shell, which
 /// alone knows its own words. A line that begins with anything else is the shell's affair.
 pub(super) fn check_line(line: &OsStr) -> Result<(), BadExec> {
-    let Some(word) = line.to_str().and_then(first_word) else { return Ok(()) };
+    let Some(word) = line.to_str().and_then(first_word) else {
+        return Ok(());
+    };
     if word.contains('/') {
         return check(OsStr::new(word), None);
     }
-    let asked =
-        Command::new("sh").args(["-c", "command -v \"$1\"", "sh", word]).stdin(Stdio::null()).output();
+    let asked = Command::new("sh")
+        .args(["-c", "command -v \"$1\"", "sh", word])
+        .stdin(Stdio::null())
+        .output();
     match asked {
         Ok(answer) if !answer.status.success() => {
             let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_USUAL.into());
-            Err(BadExec::NotInPath(word.to_owned(), path.to_string_lossy().into_owned()))
+            Err(BadExec::NotInPath(
+                word.to_owned(),
+                path.to_string_lossy().into_owned(),
+            ))
         }
         // A shell that does not answer is no reason to refuse a line.
         _ => Ok(()),
@@ -73,7 +92,10 @@ fn first_word(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let is_plain = |letter: char| letter.is_alphanumeric() || "_-./+".contains(letter);
     let (word, rest) = line.split_at(line.find(|letter| !is_plain(letter)).unwrap_or(line.len()));
-    let ends = rest.chars().next().is_none_or(|next| next.is_whitespace() || ";|&".contains(next));
+    let ends = rest
+        .chars()
+        .next()
+        .is_none_or(|next| next.is_whitespace() || ";|&".contains(next));
     // `name ()` defines what it names.
     let is_defined = rest.trim_start().starts_with('(');
     (ends && !is_defined && word.starts_with(|letter: char| letter != '-')).then_some(word)
@@ -110,15 +132,37 @@ mod tests {
             std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
         }
         let path = std::env::join_paths([Path::new("/nowhere"), folder.path()]).unwrap();
-        let found =
-            |program: &Path| check(program.as_os_str(), Some(&path)).map_err(|error| error.to_string());
+        let found = |program: &Path| {
+            check(program.as_os_str(), Some(&path)).map_err(|error| error.to_string())
+        };
         assert_eq!(found(&program), Ok(()));
         assert_eq!(found(Path::new("run-me")), Ok(()));
-        assert!(found(&text).unwrap_err().contains("read-me cannot be executed"));
-        assert!(found(Path::new("read-me")).unwrap_err().contains("read-me cannot be executed"));
-        assert!(found(folder.path()).unwrap_err().contains("cannot be executed"), "a folder is no program");
-        assert!(found(Path::new("no-such")).unwrap_err().contains("`no-such` in PATH (/nowhere"));
-        assert!(found(Path::new("./no-such")).unwrap_err().contains("no file ./no-such (looked for from /"));
+        assert!(
+            found(&text)
+                .unwrap_err()
+                .contains("read-me cannot be executed")
+        );
+        assert!(
+            found(Path::new("read-me"))
+                .unwrap_err()
+                .contains("read-me cannot be executed")
+        );
+        assert!(
+            found(folder.path())
+                .unwrap_err()
+                .contains("cannot be executed"),
+            "a folder is no program"
+        );
+        assert!(
+            found(Path::new("no-such"))
+                .unwrap_err()
+                .contains("`no-such` in PATH (/nowhere")
+        );
+        assert!(
+            found(Path::new("./no-such"))
+                .unwrap_err()
+                .contains("no file ./no-such (looked for from /")
+        );
         assert_eq!(check(OsStr::new("sh"), None), Ok(()));
     }
 
@@ -141,8 +185,20 @@ mod tests {
         ] {
             assert_eq!(found(good), Ok(()), "{good}");
         }
-        assert!(found("./no-such --flag").unwrap_err().contains("no file ./no-such (looked for from /"));
-        assert!(found("/etc/passwd").unwrap_err().contains("cannot be executed"));
-        assert!(found(" no-such-program | cat").unwrap_err().contains("`no-such-program` in PATH"));
+        assert!(
+            found("./no-such --flag")
+                .unwrap_err()
+                .contains("no file ./no-such (looked for from /")
+        );
+        assert!(
+            found("/etc/passwd")
+                .unwrap_err()
+                .contains("cannot be executed")
+        );
+        assert!(
+            found(" no-such-program | cat")
+                .unwrap_err()
+                .contains("`no-such-program` in PATH")
+        );
     }
 }

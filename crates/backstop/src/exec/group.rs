@@ -25,13 +25,18 @@ struct Led {
 
 impl Group {
     pub(super) fn led_by(leader: Child) -> Self {
-        let pid = leader.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        let pid = leader
+            .id()
+            .and_then(|pid| i32::try_from(pid).ok())
+            .and_then(Pid::from_raw);
         Self(Some(Led { leader, pid }))
     }
 
     /// Waits for the leader to end by itself. What it left running is left alone: it was meant to outlive it.
     pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
-        let Some(led) = self.0.as_mut() else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(led) = self.0.as_mut() else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
         let status = led.leader.wait().await;
         led.pid = None;
         self.0 = None;
@@ -82,7 +87,8 @@ impl Led {
     /// Looks without waiting for it: the number stays taken.
     fn has_exited(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        self.pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), options), Ok(None)))
+        self.pid
+            .is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), options), Ok(None)))
     }
 }
 

@@ -36,14 +36,24 @@ impl Tail {
     /// What was kept, as text; a character that was cut in two is left out.
     pub(super) fn text(&self) -> String {
         let is_continuation = |byte: &&u8| self.is_cut && **byte & 0b1100_0000 == 0b1000_0000;
-        let skipped = self.bytes.iter().take(3).take_while(is_continuation).count();
+        let skipped = self
+            .bytes
+            .iter()
+            .take(3)
+            .take_while(is_continuation)
+            .count();
         let bytes: Vec<u8> = self.bytes.iter().skip(skipped).copied().collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// The last line with anything on it.
     pub(super) fn last_line(&self) -> Option<String> {
-        self.text().lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+        self.text()
+            .lines()
+            .rev()
+            .map(str::trim)
+            .find(|line| !line.is_empty())
+            .map(str::to_owned)
     }
 }
 
@@ -71,12 +81,18 @@ mod tests {
         let text = "é".repeat(KEPT) + "x";
         let kept = tail(&[text.as_bytes()]).text();
         assert!(kept.starts_with('é') && kept.ends_with('x'), "{kept:.20}");
-        assert_eq!(tail(&[b"\xa9 not cut, just wrong"]).text(), "\u{fffd} not cut, just wrong");
+        assert_eq!(
+            tail(&[b"\xa9 not cut, just wrong"]).text(),
+            "\u{fffd} not cut, just wrong"
+        );
     }
 
     #[test]
     fn the_last_line_is_one_with_words() {
-        assert_eq!(tail(&[b"first\n  last \r\n\n \n"]).last_line().as_deref(), Some("last"));
+        assert_eq!(
+            tail(&[b"first\n  last \r\n\n \n"]).last_line().as_deref(),
+            Some("last")
+        );
         assert_eq!(tail(&[b" \n\n"]).last_line(), None);
         assert_eq!(tail(&[]).last_line(), None);
     }

@@ -11,7 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 fn run_of(payload: &[u8], cancel: CancellationToken) -> Run {
     let number = LeaseNumber::from_i64(42);
-    let lease = Lease { queue: QueueName::new("emails").unwrap(), job: JobId::named("one"), number };
+    let lease = Lease {
+        queue: QueueName::new("emails").unwrap(),
+        job: JobId::named("one"),
+        number,
+    };
     let leased = Leased {
         lease,
         kind: Kind::new("Send mail").unwrap(),
@@ -48,8 +52,12 @@ fn failed(ending: Ending) -> (ErrorReport, Advice) {
 async fn the_exit_code_decides() {
     assert_eq!(sh("exit 0").await, Ending::Done);
     assert_eq!(sh("exit 75").await, Ending::Released(Span::secs(1)));
-    for (code, advice) in [(1, Advice::Retry), (64, Advice::Retry), (65, Advice::Dead), (127, Advice::Retry)]
-    {
+    for (code, advice) in [
+        (1, Advice::Retry),
+        (64, Advice::Retry),
+        (65, Advice::Dead),
+        (127, Advice::Retry),
+    ] {
         let (error, advised) = failed(sh(&format!("exit {code}")).await);
         assert_eq!(error.message, format!("exited with code {code}"));
         assert_eq!(error.error_type, Some(format!("Exit {code}")));
@@ -70,7 +78,10 @@ async fn the_end_of_stderr_is_the_error() {
     let line = "echo first >&2; echo noise; echo 'no such user' >&2; echo >&2; exit 65";
     let (error, _) = failed(sh(line).await);
     assert_eq!(error.message, "no such user");
-    assert_eq!(error.stack_trace.as_deref(), Some("first\nno such user\n\n"));
+    assert_eq!(
+        error.stack_trace.as_deref(),
+        Some("first\nno such user\n\n")
+    );
 }
 
 #[tokio::test]
@@ -78,7 +89,10 @@ async fn a_chatty_command_is_read_to_its_end_and_remembered_by_its_tail() {
     let line = "head -c 5000000 /dev/zero | tr '\\0' x >&2; head -c 5000000 /dev/zero; echo end >&2; exit 1";
     let (error, _) = failed(sh(line).await);
     assert_eq!(error.stack_trace.map(|text| text.len()), Some(4_096));
-    assert!(error.message.ends_with("end"), "the last line is one of x and the word");
+    assert!(
+        error.message.ends_with("end"),
+        "the last line is one of x and the word"
+    );
 }
 
 #[tokio::test]
@@ -86,9 +100,16 @@ async fn the_job_is_in_the_environment_and_the_payload_on_stdin() {
     let payload = "{\"größe\": 1.0,  \"x\":\"\\u00e9\"}".as_bytes();
     let line = "cat >&2; echo >&2; echo $BACKSTOP_JOB_ID,$BACKSTOP_QUEUE,$BACKSTOP_KIND,$BACKSTOP_ATTEMPT,$BACKSTOP_LEASE >&2; exit 1";
     let (error, _) = failed(run(Exec::shell(line), payload).await);
-    assert_eq!(error.message, format!("{},emails,Send mail,3,42", JobId::named("one")));
+    assert_eq!(
+        error.message,
+        format!("{},emails,Send mail,3,42", JobId::named("one"))
+    );
     let seen = error.stack_trace.expect("a trace");
-    assert_eq!(seen.lines().next().map(str::as_bytes), Some(payload), "byte for byte");
+    assert_eq!(
+        seen.lines().next().map(str::as_bytes),
+        Some(payload),
+        "byte for byte"
+    );
 }
 
 #[tokio::test]
@@ -102,8 +123,14 @@ async fn a_large_payload_passes_while_stderr_is_read() {
 #[tokio::test]
 async fn a_command_need_not_read_its_payload() {
     let payload = vec![b'1'; 1 << 20];
-    assert_eq!(run(Exec::shell("exec <&-; exit 0"), &payload).await, Ending::Done);
-    assert_eq!(run(Exec::new("true", [""; 0]), &payload).await, Ending::Done);
+    assert_eq!(
+        run(Exec::shell("exec <&-; exit 0"), &payload).await,
+        Ending::Done
+    );
+    assert_eq!(
+        run(Exec::new("true", [""; 0]), &payload).await,
+        Ending::Done
+    );
 }
 
 #[tokio::test]
@@ -119,17 +146,33 @@ async fn a_command_that_cannot_be_started_gives_its_job_back() {
     std::fs::write(&without_interpreter, "#!/no/such/interpreter\n").unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&without_interpreter, mode).unwrap();
-    for program in ["no-such-command-here".as_ref(), Path::new("/etc/passwd"), &without_interpreter] {
+    for program in [
+        "no-such-command-here".as_ref(),
+        Path::new("/etc/passwd"),
+        &without_interpreter,
+    ] {
         let ending = run(Exec::new(program, [""; 0]), b"{}").await;
-        assert_eq!(ending, Ending::Released(UNSTARTED_WAIT), "{}", program.display());
+        assert_eq!(
+            ending,
+            Ending::Released(UNSTARTED_WAIT),
+            "{}",
+            program.display()
+        );
     }
 }
 
 #[tokio::test]
 async fn a_job_that_no_command_can_be_told_of_fails() {
     let (error, advice) = failed(run(Exec::new("true", ["\0"]), b"{}").await);
-    assert!(error.message.starts_with("true could not be run: "), "{}", error.message);
-    assert_eq!((error.error_type.as_deref(), advice), (Some("NotRun"), Advice::Retry));
+    assert!(
+        error.message.starts_with("true could not be run: "),
+        "{}",
+        error.message
+    );
+    assert_eq!(
+        (error.error_type.as_deref(), advice),
+        (Some("NotRun"), Advice::Retry)
+    );
 }
 
 #[tokio::test]
@@ -173,7 +216,8 @@ async fn a_dropped_run_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
     let exec = deaf(&pids);
-    let running = tokio::spawn(async move { exec.run(run_of(b"{}", CancellationToken::new())).await });
+    let running =
+        tokio::spawn(async move { exec.run(run_of(b"{}", CancellationToken::new())).await });
     wait_for("a start", || pids.exists()).await;
     running.abort();
     wait_for("the end of both", || all_gone(&pids)).await;
@@ -198,14 +242,20 @@ async fn a_run_called_off_is_given_back_and_leaves_nothing_behind() {
 fn a_runtime_that_goes_down_takes_its_commands_along() {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let exec = deaf(&pids);
         tokio::spawn(async move { exec.run(run_of(b"{}", CancellationToken::new())).await });
         wait_for("a start", || pids.exists()).await;
     });
     drop(runtime);
-    let after = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let after = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     after.block_on(wait_for("the end of both", || all_gone(&pids)));
 }
 
@@ -215,18 +265,38 @@ async fn a_command_is_told_where_its_run_stands_in_a_trace() {
     let place = traceparent.parse().ok();
     let told = |run: Run| async move {
         let exec = Exec::shell("echo \"trace ${TRACEPARENT-none}\" >&2; exit 1");
-        failed(tokio::time::timeout(Duration::from_secs(20), exec.run(run)).await.expect("it ends")).0.message
+        failed(
+            tokio::time::timeout(Duration::from_secs(20), exec.run(run))
+                .await
+                .expect("it ends"),
+        )
+        .0
+        .message
     };
     let run = run_of(b"{}", CancellationToken::new());
-    assert_eq!(told(run.clone().at(place)).await, format!("trace {traceparent}"));
-    assert_eq!(told(run).await, "trace none", "this process's own is none of the job's business");
+    assert_eq!(
+        told(run.clone().at(place)).await,
+        format!("trace {traceparent}")
+    );
+    assert_eq!(
+        told(run).await,
+        "trace none",
+        "this process's own is none of the job's business"
+    );
 }
 
 #[test]
 fn a_handler_does_not_inherit_what_opens_the_store() {
     let command = Exec::shell("env").command(&run_of(b"{}", CancellationToken::new()));
-    let removed: Vec<_> = command.as_std().get_envs().filter(|(_, value)| value.is_none()).collect();
+    let removed: Vec<_> = command
+        .as_std()
+        .get_envs()
+        .filter(|(_, value)| value.is_none())
+        .collect();
     for name in ["BACKSTOP_STORE", "BACKSTOP_TOKEN"] {
-        assert!(removed.iter().any(|(removed, _)| *removed == name), "{name} is inherited: {removed:?}");
+        assert!(
+            removed.iter().any(|(removed, _)| *removed == name),
+            "{name} is inherited: {removed:?}"
+        );
     }
 }

@@ -32,7 +32,9 @@ pub(super) fn classify(status: u16, retry_after: Option<&str>, now: Time) -> Mea
 /// The wait a `Retry-After` asks for: seconds, or a date. `None` if it is neither.
 fn wait(text: &str, now: Time) -> Option<Span> {
     let text = text.trim();
-    seconds(text).or_else(|| Some(date(text)?.since(now))).map(|wait| wait.min(RETRY_AFTER_MAX))
+    seconds(text)
+        .or_else(|| Some(date(text)?.since(now)))
+        .map(|wait| wait.min(RETRY_AFTER_MAX))
 }
 
 /// Whole seconds. Below zero is now, as a date in the past is; too many digits for a number is still a long time.
@@ -42,7 +44,11 @@ fn seconds(text: &str) -> Option<Span> {
         return None;
     }
     let is_negative = digits.len() < text.len();
-    Some(if is_negative { Span::ZERO } else { Span::secs(digits.parse().unwrap_or(i64::MAX)) })
+    Some(if is_negative {
+        Span::ZERO
+    } else {
+        Span::secs(digits.parse().unwrap_or(i64::MAX))
+    })
 }
 
 /// Any of the three forms of RFC 9110.
@@ -50,7 +56,9 @@ fn date(text: &str) -> Option<Time> {
     let date = httpdate::parse_http_date(text).ok()?;
     // Before 1970 is as past as 1970.
     let since_1970 = date.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Some(Time::from_micros(i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX)))
+    Some(Time::from_micros(
+        i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX),
+    ))
 }
 
 #[cfg(test)]
@@ -61,7 +69,11 @@ mod tests {
     const NOW: Time = Time::from_millis(784_111_777_000);
 
     fn check(status: u16, retry_after: Option<&str>, expected: Meaning) {
-        assert_eq!(classify(status, retry_after, NOW), expected, "{status}, Retry-After: {retry_after:?}");
+        assert_eq!(
+            classify(status, retry_after, NOW),
+            expected,
+            "{status}, Retry-After: {retry_after:?}"
+        );
     }
 
     const RETRY: Meaning = Meaning::Failed(Advice::Retry);
@@ -78,7 +90,12 @@ mod tests {
             (&[410, 422], DEAD),
             (&[429, 503], RETRY),
             (&[100, 101, 199, 300, 301, 302, 303, 304, 307, 308], RETRY),
-            (&[400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 418, 421, 423, 425, 451, 499], RETRY),
+            (
+                &[
+                    400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 418, 421, 423, 425, 451, 499,
+                ],
+                RETRY,
+            ),
             (&[500, 501, 502, 504, 505, 599, 600, 999], RETRY),
         ] {
             for status in statuses {
@@ -92,9 +109,13 @@ mod tests {
         for status in [429, 503] {
             check(status, Some("7"), after(Span::secs(7)));
         }
-        for (status, expected) in
-            [(200, Meaning::Done), (422, DEAD), (500, RETRY), (301, RETRY), (502, RETRY)]
-        {
+        for (status, expected) in [
+            (200, Meaning::Done),
+            (422, DEAD),
+            (500, RETRY),
+            (301, RETRY),
+            (502, RETRY),
+        ] {
             check(status, Some("7"), expected);
         }
     }
@@ -125,7 +146,19 @@ mod tests {
 
     #[test]
     fn a_retry_after_that_says_nothing_leaves_the_policys_wait() {
-        for text in ["", " ", "-", "soon", "1.5", "+3", "1e3", "0x10", "3s", "Sun, 06 Nov 1994", "٣"] {
+        for text in [
+            "",
+            " ",
+            "-",
+            "soon",
+            "1.5",
+            "+3",
+            "1e3",
+            "0x10",
+            "3s",
+            "Sun, 06 Nov 1994",
+            "٣",
+        ] {
             check(429, Some(text), RETRY);
         }
     }

@@ -59,7 +59,8 @@ fn tls(roots: Roots<'_>) -> Result<ClientConfig, BadHttp> {
     };
     // Named, because a process may link several providers, and then has none by default.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| BadHttp::Client(error.to_string()))?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
@@ -67,9 +68,13 @@ fn tls(roots: Roots<'_>) -> Result<ClientConfig, BadHttp> {
 fn from_file(file: &Path) -> Result<RootCertStore, BadHttp> {
     let wrong = |cause: String| BadHttp::Certificates(format!("{}: {cause}", file.display()));
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| wrong(error.to_string()))? {
+    for certificate in
+        CertificateDer::pem_file_iter(file).map_err(|error| wrong(error.to_string()))?
+    {
         let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+        roots
+            .add(certificate)
+            .map_err(|error| wrong(error.to_string()))?;
     }
     if roots.is_empty() {
         return Err(wrong("there is no certificate in it".to_owned()));
@@ -137,7 +142,8 @@ impl Places {
         if self.link_local == LinkLocal::Refused && has_credentials(ip) {
             return Err(Forbidden::LinkLocal(ip));
         }
-        let is_allowed = self.allow.is_empty() || self.allow.iter().any(|network| network.contains(ip));
+        let is_allowed =
+            self.allow.is_empty() || self.allow.iter().any(|network| network.contains(ip));
         is_allowed.then_some(()).ok_or(Forbidden::NotAllowed(ip))
     }
 
@@ -177,7 +183,9 @@ fn has_credentials(ip: IpAddr) -> bool {
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local() || wrapped(ip).is_some_and(|ip| ip.is_link_local()),
+        IpAddr::V6(ip) => {
+            ip.is_unicast_link_local() || wrapped(ip).is_some_and(|ip| ip.is_link_local())
+        }
     }
 }
 
@@ -185,7 +193,8 @@ fn is_link_local(ip: IpAddr) -> bool {
 fn wrapped(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let [high @ .., a, b, c, d] = ip.octets();
     let is_nat64 = high == [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
-    ip.to_ipv4().or_else(|| is_nat64.then(|| Ipv4Addr::new(a, b, c, d)))
+    ip.to_ipv4()
+        .or_else(|| is_nat64.then(|| Ipv4Addr::new(a, b, c, d)))
 }
 
 /// Why there was no answer. Its text goes on after the address; it has nothing of the address in it.
@@ -234,7 +243,11 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(cause) => write!(f, "could not be reached: {cause}"),
-            Self::ConnectTimeout => write!(f, "could not be reached within {}s", CONNECT_TIMEOUT.as_secs()),
+            Self::ConnectTimeout => write!(
+                f,
+                "could not be reached within {}s",
+                CONNECT_TIMEOUT.as_secs()
+            ),
             Self::Tls(cause) => write!(f, "could not be trusted: {cause}"),
             Self::Refused(cause) => f.write_str(cause),
             Self::Broken(cause) => write!(f, "broke off before it answered: {cause}"),
@@ -245,8 +258,12 @@ impl fmt::Display for Trouble {
 /// An error and what lies behind it, the last the deepest. An I/O error hides its cause from `source`.
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source())
+        let inner = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
+        inner
+            .map(|inner| inner as &(dyn Error + 'static))
+            .or_else(|| error.source())
     })
 }
 
@@ -316,35 +333,68 @@ mod tests {
         ] {
             assert!(has_credentials(ip.parse().unwrap()), "{ip}");
         }
-        for ip in ["127.0.0.1", "::1", "10.0.0.1", "100.100.100.201", "fd00:ec2::253"] {
+        for ip in [
+            "127.0.0.1",
+            "::1",
+            "10.0.0.1",
+            "100.100.100.201",
+            "fd00:ec2::253",
+        ] {
             assert!(!has_credentials(ip.parse().unwrap()), "{ip}");
         }
     }
 
     #[test]
     fn a_name_is_called_at_those_of_its_addresses_that_are_permitted() {
-        let (home, link, mapped) = (address("127.0.0.1"), address("fe80::1"), address("::ffff:169.254.1.1"));
-        let (usual, open) =
-            (Places::default(), Places { link_local: LinkLocal::Allowed, ..Places::default() });
+        let (home, link, mapped) = (
+            address("127.0.0.1"),
+            address("fe80::1"),
+            address("::ffff:169.254.1.1"),
+        );
+        let (usual, open) = (
+            Places::default(),
+            Places {
+                link_local: LinkLocal::Allowed,
+                ..Places::default()
+            },
+        );
         assert_eq!(usual.permitted(vec![link, home, mapped]), Ok(vec![home]));
-        assert_eq!(usual.permitted(vec![mapped, link]), Err(Forbidden::LinkLocal(mapped.ip())));
+        assert_eq!(
+            usual.permitted(vec![mapped, link]),
+            Err(Forbidden::LinkLocal(mapped.ip()))
+        );
         assert_eq!(open.permitted(vec![mapped, link]), Ok(vec![mapped, link]));
         assert_eq!(usual.permitted(vec![]), Ok(vec![]));
     }
 
     #[test]
     fn with_networks_named_a_service_is_called_there_only() {
-        let (inside, mapped, outside) =
-            (address("10.1.2.3"), address("::ffff:10.1.2.3"), address("127.0.0.1"));
+        let (inside, mapped, outside) = (
+            address("10.1.2.3"),
+            address("::ffff:10.1.2.3"),
+            address("127.0.0.1"),
+        );
         let allow = |networks: &[&str]| Places {
-            allow: networks.iter().map(|network| network.parse().unwrap()).collect(),
+            allow: networks
+                .iter()
+                .map(|network| network.parse().unwrap())
+                .collect(),
             ..Places::default()
         };
         let places = allow(&["10.0.0.0/8", "fd00::/8"]);
-        assert_eq!(places.permitted(vec![outside, inside, mapped]), Ok(vec![inside, mapped]));
-        assert_eq!(places.permitted(vec![outside]), Err(Forbidden::NotAllowed(outside.ip())));
+        assert_eq!(
+            places.permitted(vec![outside, inside, mapped]),
+            Ok(vec![inside, mapped])
+        );
+        assert_eq!(
+            places.permitted(vec![outside]),
+            Err(Forbidden::NotAllowed(outside.ip()))
+        );
         // Wide as it is, it does not say that link-local is meant.
         let link = address("169.254.169.254");
-        assert_eq!(allow(&["0.0.0.0/0"]).permitted(vec![link]), Err(Forbidden::LinkLocal(link.ip())));
+        assert_eq!(
+            allow(&["0.0.0.0/0"]).permitted(vec![link]),
+            Err(Forbidden::LinkLocal(link.ip()))
+        );
     }
 }

@@ -22,7 +22,8 @@ impl Network {
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.first, ip.to_canonical()) {
             (IpAddr::V4(first), IpAddr::V4(ip)) => {
-                kept(first.to_bits().into(), self.bits, 32) == kept(ip.to_bits().into(), self.bits, 32)
+                kept(first.to_bits().into(), self.bits, 32)
+                    == kept(ip.to_bits().into(), self.bits, 32)
             }
             (IpAddr::V6(first), IpAddr::V6(ip)) => {
                 kept(first.to_bits(), self.bits, 128) == kept(ip.to_bits(), self.bits, 128)
@@ -44,14 +45,20 @@ impl FromStr for Network {
     type Err = NotANetwork;
 
     fn from_str(text: &str) -> Result<Self, NotANetwork> {
-        let (address, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
+        let (address, bits) = text
+            .split_once('/')
+            .map_or((text, None), |(ip, bits)| (ip, Some(bits)));
         let first: IpAddr = address.parse().map_err(|_| NotANetwork)?;
         let width = if first.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(width), str::parse).map_err(|_| NotANetwork)?;
+        let bits = bits
+            .map_or(Ok(width), str::parse)
+            .map_err(|_| NotANetwork)?;
         let network = Self { first, bits };
         // Mapped IPv4 would never fit: addresses are compared as what they are. Bits behind the network's own are a slip.
         let is_itself = first == first.to_canonical() && network.starts_there(width);
-        (bits <= width && is_itself).then_some(network).ok_or(NotANetwork)
+        (bits <= width && is_itself)
+            .then_some(network)
+            .ok_or(NotANetwork)
     }
 }
 
@@ -81,7 +88,10 @@ mod tests {
             assert!(read.contains(ip.parse().unwrap()), "{ip} is in {network}");
         }
         for ip in outside {
-            assert!(!read.contains(ip.parse().unwrap()), "{ip} is not in {network}");
+            assert!(
+                !read.contains(ip.parse().unwrap()),
+                "{ip} is not in {network}"
+            );
         }
     }
 
@@ -93,10 +103,22 @@ mod tests {
             &["11.0.0.0", "9.255.255.255", "::a00:1"],
         );
         check("10.0.0.7", &["10.0.0.7"], &["10.0.0.6", "10.0.0.8"]);
-        check("192.168.4.0/22", &["192.168.7.255"], &["192.168.8.0", "192.168.3.255"]);
-        check("0.0.0.0/0", &["0.0.0.0", "255.255.255.255"], &["::1", "2001:db8::1"]);
+        check(
+            "192.168.4.0/22",
+            &["192.168.7.255"],
+            &["192.168.8.0", "192.168.3.255"],
+        );
+        check(
+            "0.0.0.0/0",
+            &["0.0.0.0", "255.255.255.255"],
+            &["::1", "2001:db8::1"],
+        );
         check("::/0", &["::1", "ffff::"], &["10.0.0.1", "::ffff:10.0.0.1"]);
-        check("2001:db8::/32", &["2001:db8::1", "2001:db8:ffff::"], &["2001:db9::", "2001:db7:ffff::"]);
+        check(
+            "2001:db8::/32",
+            &["2001:db8::1", "2001:db8:ffff::"],
+            &["2001:db9::", "2001:db7:ffff::"],
+        );
         check("::1", &["::1"], &["::2", "127.0.0.1"]);
     }
 
@@ -120,6 +142,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Network>(), Err(NotANetwork), "{text:?}");
         }
-        assert_eq!("10.0.0.0/8".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
+        assert_eq!(
+            "10.0.0.0/8".parse::<Network>().unwrap().to_string(),
+            "10.0.0.0/8"
+        );
     }
 }

@@ -11,7 +11,8 @@ pub(super) struct Target(Url);
 
 impl Target {
     pub(super) fn parse(text: &str) -> Result<Self, BadHttp> {
-        let url = Url::parse(text.trim()).map_err(|error| BadHttp::NotAnAddress(error.to_string()))?;
+        let url =
+            Url::parse(text.trim()).map_err(|error| BadHttp::NotAnAddress(error.to_string()))?;
         if !is_web(&url) {
             return Err(BadHttp::Scheme);
         }
@@ -30,7 +31,11 @@ impl Target {
     /// The address the host is, if it is not a name. Parsing has made all spellings of one the same: `0xa9fe.1` too.
     pub(super) fn ip(&self) -> Option<IpAddr> {
         let host = self.0.host_str()?;
-        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
+        host.strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host)
+            .parse()
+            .ok()
     }
 
     /// Where a redirect points.
@@ -55,7 +60,12 @@ impl fmt::Display for Target {
             write!(f, ":{port}")?;
         }
         f.write_str(url.path())?;
-        for (index, part) in url.query().into_iter().flat_map(|query| query.split('&')).enumerate() {
+        for (index, part) in url
+            .query()
+            .into_iter()
+            .flat_map(|query| query.split('&'))
+            .enumerate()
+        {
             f.write_str(if index == 0 { "?" } else { "&" })?;
             match part.split_once('=') {
                 Some((name, _)) => write!(f, "{name}=[redacted]")?,
@@ -85,11 +95,26 @@ mod tests {
 
     #[test]
     fn nothing_secret_is_shown() {
-        check("http://127.0.0.1:9000/detect", "http://127.0.0.1:9000/detect");
-        check("https://ada:secret@example.org/a", "https://[redacted]@example.org/a");
-        check("https://secret@example.org", "https://[redacted]@example.org/");
-        check("https://:secret@example.org", "https://[redacted]@example.org/");
-        check("https://h/a?key=secret&x=&secret", "https://h/a?key=[redacted]&x=[redacted]&[redacted]");
+        check(
+            "http://127.0.0.1:9000/detect",
+            "http://127.0.0.1:9000/detect",
+        );
+        check(
+            "https://ada:secret@example.org/a",
+            "https://[redacted]@example.org/a",
+        );
+        check(
+            "https://secret@example.org",
+            "https://[redacted]@example.org/",
+        );
+        check(
+            "https://:secret@example.org",
+            "https://[redacted]@example.org/",
+        );
+        check(
+            "https://h/a?key=secret&x=&secret",
+            "https://h/a?key=[redacted]&x=[redacted]&[redacted]",
+        );
         check("https://h/a?k=sec=ret#secret", "https://h/a?k=[redacted]");
         check("http://[::1]:80/@a", "http://[::1]/@a");
     }
@@ -109,8 +134,14 @@ mod tests {
             ("http://h:99999/secret", "not an address"),
         ] {
             let message = Target::parse(text).expect_err(text).to_string();
-            assert!(message.contains(expected) && !message.contains("secret"), "{text}: {message}");
-            assert!(message.contains("http://127.0.0.1:9000/detect"), "{message}");
+            assert!(
+                message.contains(expected) && !message.contains("secret"),
+                "{text}: {message}"
+            );
+            assert!(
+                message.contains("http://127.0.0.1:9000/detect"),
+                "{message}"
+            );
         }
     }
 
@@ -126,9 +157,18 @@ mod tests {
             ("http://[::ffff:169.254.169.254]/", "::ffff:169.254.169.254"),
             ("http://[fe80::1]/", "fe80::1"),
         ] {
-            assert_eq!(Target::parse(text).unwrap().ip(), Some(ip.parse().unwrap()), "{text}");
+            assert_eq!(
+                Target::parse(text).unwrap().ip(),
+                Some(ip.parse().unwrap()),
+                "{text}"
+            );
         }
         assert_eq!(Target::parse("http://localhost/").unwrap().ip(), None);
-        assert_eq!(Target::parse("http://169.254.169.254.nip.io/").unwrap().ip(), None);
+        assert_eq!(
+            Target::parse("http://169.254.169.254.nip.io/")
+                .unwrap()
+                .ip(),
+            None
+        );
     }
 }

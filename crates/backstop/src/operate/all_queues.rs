@@ -26,7 +26,10 @@ impl Changes {
     /// Pauses every queue that is open; answers which.
     pub async fn pause_all(&self) -> Answer<Vec<QueueName>> {
         let queues = self.backstop.store().queues(self.backstop.now()).await?;
-        let open = queues.into_iter().filter(|queue| queue.gate == Gate::Open).map(|queue| queue.name);
+        let open = queues
+            .into_iter()
+            .filter(|queue| queue.gate == Gate::Open)
+            .map(|queue| queue.name);
         let open: Vec<QueueName> = open.collect();
         if open.is_empty() {
             return Ok(open);
@@ -36,14 +39,18 @@ impl Changes {
             self.set_gates(&open, Gate::Paused).await?;
             Ok((open.len() as u64, ()))
         };
-        self.log.around("queue pause", in_short(&open), change).await?;
+        self.log
+            .around("queue pause", in_short(&open), change)
+            .await?;
         Ok(open)
     }
 
     /// Opens the queues that were paused with all others; answers which.
     pub async fn resume_all(&self) -> Answer<Vec<QueueName>> {
         let noted = cells(&self.backstop, PREFIX).await?;
-        let named = noted.iter().filter_map(|cell| QueueName::new(&cell.name[PREFIX.len()..]).ok());
+        let named = noted
+            .iter()
+            .filter_map(|cell| QueueName::new(&cell.name[PREFIX.len()..]).ok());
         let named: Vec<QueueName> = named.collect();
         if noted.is_empty() {
             return Ok(named);
@@ -54,21 +61,33 @@ impl Changes {
             shared::remove(&self.backstop, &noted).await?;
             Ok((named.len() as u64, ()))
         };
-        self.log.around("queue resume", in_short(&named), change).await?;
+        self.log
+            .around("queue resume", in_short(&named), change)
+            .await?;
         Ok(named)
     }
 
     /// Somebody means this queue: what becomes of all others no longer counts for it. Whether it did.
     pub(super) async fn single_out(&self, queue: &QueueName) -> Answer<bool> {
         let name = format!("{PREFIX}{queue}");
-        let noted: Vec<_> = self.backstop.store().cells(vec![name]).await?.into_iter().flatten().collect();
+        let noted: Vec<_> = self
+            .backstop
+            .store()
+            .cells(vec![name])
+            .await?
+            .into_iter()
+            .flatten()
+            .collect();
         shared::remove(&self.backstop, &noted).await?;
         Ok(!noted.is_empty())
     }
 
     async fn set_gates(&self, queues: &[QueueName], gate: Gate) -> Answer<()> {
         for queue in queues {
-            self.backstop.store().set_gate(queue.clone(), gate, self.backstop.now()).await?;
+            self.backstop
+                .store()
+                .set_gate(queue.clone(), gate, self.backstop.now())
+                .await?;
         }
         Ok(())
     }
@@ -82,7 +101,10 @@ impl Changes {
                 version: self.backstop.random().bits().cast_signed(),
                 value: Some(b"{}".to_vec()),
             };
-            self.backstop.store().swap(part.iter().map(note).collect()).await?;
+            self.backstop
+                .store()
+                .swap(part.iter().map(note).collect())
+                .await?;
         }
         Ok(())
     }

@@ -13,7 +13,10 @@ async fn given(names: &[&str]) -> Test {
 /// What the audit says, the newest first.
 async fn told(test: &Test) -> Vec<(String, Option<u64>, String)> {
     let entries = test.backstop.audit("").entries(100).await.unwrap();
-    entries.into_iter().map(|entry| (entry.what, entry.count, entry.selection.to_string())).collect()
+    entries
+        .into_iter()
+        .map(|entry| (entry.what, entry.count, entry.selection.to_string()))
+        .collect()
 }
 
 fn named(names: &[&str]) -> Selection {
@@ -24,8 +27,14 @@ fn named(names: &[&str]) -> Selection {
 async fn an_id_named_twice_is_refused_once_and_the_audit_counts_what_was_done() {
     let test = given(&["a", "b"]).await;
     let changes = test.backstop.changes("ada");
-    let changed = changes.amend(&named(&["a", "gone", "gone"]), &Action::Cancel).await.unwrap();
-    assert_eq!((changed.count, changed.refused), (1, vec![(JobId::named("gone"), Refusal::NotFound)]));
+    let changed = changes
+        .amend(&named(&["a", "gone", "gone"]), &Action::Cancel)
+        .await
+        .unwrap();
+    assert_eq!(
+        (changed.count, changed.refused),
+        (1, vec![(JobId::named("gone"), Refusal::NotFound)])
+    );
     let told = told(&test).await;
     assert_eq!((told[0].0.as_str(), told[0].1), ("job cancel", Some(1)));
 }
@@ -33,9 +42,16 @@ async fn an_id_named_twice_is_refused_once_and_the_audit_counts_what_was_done() 
 #[tokio::test]
 async fn more_ids_than_one_call_takes_are_done_in_several_and_told_in_short() {
     let test = given(&["a"]).await;
-    let ids: Vec<JobId> =
-        (0..AMEND_MAX).map(|n| JobId::named(&n.to_string())).chain([JobId::named("a")]).collect();
-    let changed = test.backstop.changes("ada").amend(&Selection::Ids(ids), &Action::Delete).await.unwrap();
+    let ids: Vec<JobId> = (0..AMEND_MAX)
+        .map(|n| JobId::named(&n.to_string()))
+        .chain([JobId::named("a")])
+        .collect();
+    let changed = test
+        .backstop
+        .changes("ada")
+        .amend(&Selection::Ids(ids), &Action::Delete)
+        .await
+        .unwrap();
     assert_eq!((changed.count, changed.refused.len()), (1, AMEND_MAX));
     assert!(told(&test).await[0].2.ends_with("\"more\":901}"));
 }
@@ -44,11 +60,31 @@ async fn more_ids_than_one_call_takes_are_done_in_several_and_told_in_short() {
 async fn clearing_a_queue_leaves_what_is_not_waiting() {
     let test = given(&["a", "b", "c"]).await;
     let changes = test.backstop.changes("ada");
-    changes.amend(&named(&["a"]), &Action::Cancel).await.unwrap();
+    changes
+        .amend(&named(&["a"]), &Action::Cancel)
+        .await
+        .unwrap();
     test.clock.advance(Span::secs(1));
-    assert_eq!(changes.clear(&QueueName::new("q").unwrap()).await.unwrap(), 2);
-    assert!(test.backstop.job(JobId::named("a")).await.unwrap().is_some(), "cancelled jobs stay");
-    assert_eq!(told(&test).await[0], ("queue clear".to_owned(), Some(2), r#"{"queue":"q"}"#.to_owned()));
+    assert_eq!(
+        changes.clear(&QueueName::new("q").unwrap()).await.unwrap(),
+        2
+    );
+    assert!(
+        test.backstop
+            .job(JobId::named("a"))
+            .await
+            .unwrap()
+            .is_some(),
+        "cancelled jobs stay"
+    );
+    assert_eq!(
+        told(&test).await[0],
+        (
+            "queue clear".to_owned(),
+            Some(2),
+            r#"{"queue":"q"}"#.to_owned()
+        )
+    );
 }
 
 #[tokio::test]
@@ -59,11 +95,22 @@ async fn a_reset_of_nothing_is_told_as_done_to_nothing() {
     assert!(!changes.reset(&guard).await.unwrap());
     changes.open(&guard, "maintenance").await.unwrap();
     assert!(changes.reset(&guard).await.unwrap());
-    let counts: Vec<_> = told(&test).await.into_iter().map(|(what, count, _)| (what, count)).collect();
-    let expected = [("breaker reset", Some(1)), ("breaker open", Some(1)), ("breaker reset", Some(0))];
+    let counts: Vec<_> = told(&test)
+        .await
+        .into_iter()
+        .map(|(what, count, _)| (what, count))
+        .collect();
+    let expected = [
+        ("breaker reset", Some(1)),
+        ("breaker open", Some(1)),
+        ("breaker reset", Some(0)),
+    ];
     assert_eq!(counts.len(), 3);
     for entry in expected {
-        assert!(counts.contains(&(entry.0.to_owned(), entry.1)), "{counts:?}");
+        assert!(
+            counts.contains(&(entry.0.to_owned(), entry.1)),
+            "{counts:?}"
+        );
     }
 }
 
@@ -72,7 +119,11 @@ async fn what_is_already_so_leaves_no_entry() {
     let test = given(&["a"]).await;
     let (changes, queue) = (test.backstop.changes("ada"), QueueName::new("q").unwrap());
     let guard: GuardName = "q".parse().unwrap();
-    test.backstop.breakers().open(&guard, "maintenance").await.unwrap();
+    test.backstop
+        .breakers()
+        .open(&guard, "maintenance")
+        .await
+        .unwrap();
     for _ in 0..3 {
         changes.pause(&queue).await.unwrap();
         changes.reset(&guard).await.unwrap();
@@ -80,7 +131,11 @@ async fn what_is_already_so_leaves_no_entry() {
     changes.resume(&queue).await.unwrap();
     changes.resume(&queue).await.unwrap();
     assert!(changes.resume_all().await.unwrap().is_empty());
-    let mut told: Vec<String> = told(&test).await.into_iter().map(|(what, ..)| what).collect();
+    let mut told: Vec<String> = told(&test)
+        .await
+        .into_iter()
+        .map(|(what, ..)| what)
+        .collect();
     told.sort_unstable();
     assert_eq!(told, ["breaker reset", "queue pause", "queue resume"]);
 }
@@ -92,5 +147,8 @@ async fn a_pause_by_hand_of_a_queue_that_was_paused_with_all_is_told() {
     changes.pause_all().await.unwrap();
     changes.pause(&queue).await.unwrap();
     assert_eq!(told(&test).await.len(), 2);
-    assert!(changes.resume_all().await.unwrap().is_empty(), "it is paused by itself now");
+    assert!(
+        changes.resume_all().await.unwrap().is_empty(),
+        "it is paused by itself now"
+    );
 }

@@ -23,7 +23,8 @@ impl Remote<'_> {
         let leases: Vec<Lease> = handed.iter().map(|one| one.run.lease.clone()).collect();
         if let Err(Stuck { leases, error }) = release(self.backstop, &leases).await {
             tracing::warn!(%error, count = leases.len(), "jobs that reached nobody could not be taken back; their leases run out");
-            let stuck: BTreeSet<(JobId, LeaseNumber)> = leases.iter().map(|it| (it.job, it.number)).collect();
+            let stuck: BTreeSet<(JobId, LeaseNumber)> =
+                leases.iter().map(|it| (it.job, it.number)).collect();
             handed.retain(|one| !stuck.contains(&(one.run.lease.job, one.run.lease.number)));
         }
         let (mut news, mut unused) = (News::default(), BTreeMap::<QueueName, u32>::new());
@@ -31,10 +32,23 @@ impl Remote<'_> {
             let queue = &run.lease.queue;
             *unused.entry(queue.clone()).or_default() += 1;
             if self.has_breaker(queue) {
-                news.of_breaker(queue, Signal { epoch: ticket.past.epoch, sign: Sign::Neutral });
+                news.of_breaker(
+                    queue,
+                    Signal {
+                        epoch: ticket.past.epoch,
+                        sign: Sign::Neutral,
+                    },
+                );
             }
             if let Some(epoch) = ticket.past.probe.checked_sub(1) {
-                news.of_probe(queue, &run.kind, Signal { epoch, sign: Sign::Neutral });
+                news.of_probe(
+                    queue,
+                    &run.kind,
+                    Signal {
+                        epoch,
+                        sign: Sign::Neutral,
+                    },
+                );
             }
         }
         self.tell(news).await;
@@ -44,7 +58,12 @@ impl Remote<'_> {
     }
 
     async fn return_leave(&self, queue: &QueueName, unused: u32) {
-        let Some(limit) = self.settings(queue).and_then(|settings| settings.rate_limit) else { return };
+        let Some(limit) = self
+            .settings(queue)
+            .and_then(|settings| settings.rate_limit)
+        else {
+            return;
+        };
         if let Err(error) = self.backstop.return_leave(queue, &limit, unused).await {
             tracing::warn!(%error, %queue, "unused leave could not be given back");
         }
@@ -83,7 +102,10 @@ async fn release_part(backstop: &Backstop, part: &[Lease]) -> Result<(), Stuck> 
             Err(error) => error,
         };
         if tried >= TRIES_MAX || !error.is_transient() {
-            return Err(Stuck { leases: left, error });
+            return Err(Stuck {
+                leases: left,
+                error,
+            });
         }
         tokio::time::sleep(wait).await;
         wait *= 2;
@@ -94,9 +116,17 @@ async fn release_part(backstop: &Backstop, part: &[Lease]) -> Result<(), Stuck> 
 /// Tells which of them were not answered for.
 async fn release_once(backstop: &Backstop, leases: &[Lease]) -> Answer<Vec<Lease>> {
     let now = backstop.now();
-    let released =
-        |lease: &Lease| Settlement { lease: lease.clone(), outcome: Outcome::Released { at: now } };
-    let answers = backstop.store().settle(leases.iter().map(released).collect(), now).await?;
-    let unanswered = leases.iter().zip(answers).filter(|(_, answer)| *answer == Settled::Unanswered);
+    let released = |lease: &Lease| Settlement {
+        lease: lease.clone(),
+        outcome: Outcome::Released { at: now },
+    };
+    let answers = backstop
+        .store()
+        .settle(leases.iter().map(released).collect(), now)
+        .await?;
+    let unanswered = leases
+        .iter()
+        .zip(answers)
+        .filter(|(_, answer)| *answer == Settled::Unanswered);
     Ok(unanswered.map(|(lease, _)| lease.clone()).collect())
 }

@@ -34,7 +34,10 @@ pub(super) struct Silence {
 
 impl Default for Silence {
     fn default() -> Self {
-        Self { queues: Arc::default(), recalls: Arc::new(Semaphore::new(RECALLS_MAX)) }
+        Self {
+            queues: Arc::default(),
+            recalls: Arc::new(Semaphore::new(RECALLS_MAX)),
+        }
     }
 }
 
@@ -50,11 +53,15 @@ impl Silence {
         if silent.is_empty() || wants.iter().all(|want| silent.contains(&want.queue)) {
             return wants;
         }
-        wants.into_iter().filter(|want| !silent.contains(&want.queue)).collect()
+        wants
+            .into_iter()
+            .filter(|want| !silent.contains(&want.queue))
+            .collect()
     }
 
     fn begin(&self, wants: &[Want]) {
-        self.lock().extend(wants.iter().map(|want| want.queue.clone()));
+        self.lock()
+            .extend(wants.iter().map(|want| want.queue.clone()));
     }
 
     fn end<'a>(&self, queues: impl IntoIterator<Item = &'a QueueName>) {
@@ -67,22 +74,42 @@ impl Silence {
 
 impl Remote<'_> {
     /// One claim of what is allowed.
-    pub(super) async fn claim(&self, ask: &Ask, term: Span, allowed: &[Allowed]) -> Answer<Vec<Leased>> {
+    pub(super) async fn claim(
+        &self,
+        ask: &Ask,
+        term: Span,
+        allowed: &[Allowed],
+    ) -> Answer<Vec<Leased>> {
         let wants = allowed.iter().map(|one| one.want.clone()).collect();
         let wants = self.attendance.silence.leave_out(wants);
         let number = self.backstop.random().lease_number();
         let until = self.backstop.now().after(term);
-        let claim = Claim { number, worker: ask.worker.clone(), until, wants };
+        let claim = Claim {
+            number,
+            worker: ask.worker.clone(),
+            until,
+            wants,
+        };
         let Claimed { runs, unanswered } = match claim_again(self.backstop, &claim, term).await {
             // An answer that was lost on the way: the number makes it the same claim.
             Err(error) if error.is_transient() => claim_again(self.backstop, &claim, term).await?,
             answer => answer?,
         };
         // Who is asked although it was silent has answered.
-        let answered = claim.wants.iter().map(|want| &want.queue).filter(|queue| !unanswered.contains(queue));
+        let answered = claim
+            .wants
+            .iter()
+            .map(|want| &want.queue)
+            .filter(|queue| !unanswered.contains(queue));
         self.attendance.silence.end(answered);
         if !unanswered.is_empty() {
-            recall(self.backstop, &self.attendance.silence, claim, term, &unanswered);
+            recall(
+                self.backstop,
+                &self.attendance.silence,
+                claim,
+                term,
+                &unanswered,
+            );
         }
         Ok(runs)
     }
@@ -91,11 +118,26 @@ impl Remote<'_> {
 /// Claims for as long from now on, however late.
 async fn claim_again(backstop: &Backstop, claim: &Claim, term: Span) -> Answer<Claimed> {
     let now = backstop.now();
-    backstop.store().claim(Claim { until: now.after(term), ..claim.clone() }, now).await
+    backstop
+        .store()
+        .claim(
+            Claim {
+                until: now.after(term),
+                ..claim.clone()
+            },
+            now,
+        )
+        .await
 }
 
 /// Has queues asked that did not answer, until they do, and what they granted given back.
-fn recall(backstop: &Backstop, silence: &Silence, mut claim: Claim, term: Span, queues: &[QueueName]) {
+fn recall(
+    backstop: &Backstop,
+    silence: &Silence,
+    mut claim: Claim,
+    term: Span,
+    queues: &[QueueName],
+) {
     claim.wants.retain(|want| queues.contains(&want.queue));
     // What was granted is asked for, and nothing more.
     for want in &mut claim.wants {
@@ -104,7 +146,13 @@ fn recall(backstop: &Backstop, silence: &Silence, mut claim: Claim, term: Span, 
     match Arc::clone(&silence.recalls).try_acquire_owned() {
         Ok(permit) => {
             silence.begin(&claim.wants);
-            drop(tokio::spawn(ask_until_answered(backstop.clone(), silence.clone(), claim, term, permit)));
+            drop(tokio::spawn(ask_until_answered(
+                backstop.clone(),
+                silence.clone(),
+                claim,
+                term,
+                permit,
+            )));
         }
         Err(_) => {
             tracing::warn!(
@@ -158,7 +206,13 @@ async fn give_back(backstop: &Backstop, claim: &Claim, term: Span) -> Answer<Vec
     let Claimed { runs, unanswered } = claim_again(backstop, claim, term).await?;
     // A store that is whole tells all that is under the number, also what the worker has.
     let is_asked = |lease: &Lease| claim.wants.iter().any(|want| want.queue == lease.queue);
-    let leases: Vec<Lease> = runs.into_iter().map(|run| run.lease).filter(is_asked).collect();
-    back::release(backstop, &leases).await.map_err(|stuck| stuck.error)?;
+    let leases: Vec<Lease> = runs
+        .into_iter()
+        .map(|run| run.lease)
+        .filter(is_asked)
+        .collect();
+    back::release(backstop, &leases)
+        .await
+        .map_err(|stuck| stuck.error)?;
     Ok(unanswered)
 }

@@ -40,12 +40,24 @@ impl News {
 
     /// A run that was a probe of its kind's gate did not die.
     pub(super) fn of_probe(&mut self, queue: &QueueName, kind: &Kind, signal: Signal) {
-        self.gates.entry((queue.clone(), kind.clone())).or_default().lived(signal);
+        self.gates
+            .entry((queue.clone(), kind.clone()))
+            .or_default()
+            .lived(signal);
     }
 
     /// A job died, or there was no room for its death.
-    pub(super) fn of_death(&mut self, queue: &QueueName, kind: &Kind, probe: Option<u64>, had_room: bool) {
-        self.gates.entry((queue.clone(), kind.clone())).or_default().died(probe, had_room);
+    pub(super) fn of_death(
+        &mut self,
+        queue: &QueueName,
+        kind: &Kind,
+        probe: Option<u64>,
+        had_room: bool,
+    ) {
+        self.gates
+            .entry((queue.clone(), kind.clone()))
+            .or_default()
+            .died(probe, had_room);
     }
 }
 
@@ -57,17 +69,25 @@ impl Remote<'_> {
         for mut want in wants {
             let (epoch, probes, max) = self.admitted(&want).await?;
             want.max = max;
-            let limit = self.settings(&want.queue).and_then(|settings| settings.rate_limit);
+            let limit = self
+                .settings(&want.queue)
+                .and_then(|settings| settings.rate_limit);
             if let Some(limit) = limit.filter(|_| max > 0) {
                 let wanted = u32::try_from(max).unwrap_or(u32::MAX);
                 let leave = self.backstop.ask_leave(&want.queue, &limit, wanted).await?;
                 want.max = leave.taken as usize;
                 if leave.taken == 0 {
-                    room_in = Some(room_in.map_or(leave.free_in, |room_in| room_in.min(leave.free_in)));
+                    room_in =
+                        Some(room_in.map_or(leave.free_in, |room_in| room_in.min(leave.free_in)));
                 }
             }
             if want.max > 0 {
-                allowed.push(Allowed { want, epoch, probes, leave: limit });
+                allowed.push(Allowed {
+                    want,
+                    epoch,
+                    probes,
+                    leave: limit,
+                });
             }
         }
         Ok((allowed, room_in))
@@ -75,18 +95,33 @@ impl Remote<'_> {
 
     /// What the breaker of a queue lets through: the epoch, whether they are probes, and how many.
     async fn admitted(&self, want: &Want) -> Answer<(u64, bool, usize)> {
-        let Some(absent) = self.breaker_of(&want.queue) else { return Ok((0, false, want.max)) };
-        let (name, now) = (GuardName::Breaker(want.queue.clone()).cell(), self.backstop.now());
-        let cell = self.backstop.store().cells(vec![name.clone()]).await?.pop().flatten();
-        let breaker = cell.as_ref().and_then(read).unwrap_or_else(|| absent.clone());
+        let Some(absent) = self.breaker_of(&want.queue) else {
+            return Ok((0, false, want.max));
+        };
+        let (name, now) = (
+            GuardName::Breaker(want.queue.clone()).cell(),
+            self.backstop.now(),
+        );
+        let cell = self
+            .backstop
+            .store()
+            .cells(vec![name.clone()])
+            .await?
+            .pop()
+            .flatten();
+        let breaker = cell
+            .as_ref()
+            .and_then(read)
+            .unwrap_or_else(|| absent.clone());
         match breaker.state.admits(&breaker.settings, now) {
             Admission::Freely { epoch } => Ok((epoch, false, want.max)),
             Admission::Not { .. } => Ok((0, false, 0)),
             Admission::Probes { .. } => {
                 let calls = u32::try_from(want.max).unwrap_or(u32::MAX);
                 let until = self.probed_until(&want.queue);
-                let admit =
-                    |breaker: &mut SharedBreaker| breaker.state.admit(&breaker.settings, calls, until, now);
+                let admit = |breaker: &mut SharedBreaker| {
+                    breaker.state.admit(&breaker.settings, calls, until, now)
+                };
                 let (_, admitted) = update(self.backstop, &name, absent, admit).await?;
                 Ok((admitted.epoch, true, admitted.calls as usize))
             }
@@ -95,9 +130,19 @@ impl Remote<'_> {
 
     /// Leave and probes for which there were no jobs, or none that may run. Where the store does not take them back they count as used,
     /// for a while.
-    pub(super) async fn return_unused(&self, passed: &[(Leased, Option<u64>)], allowed: &[Allowed]) {
-        for one in allowed.iter().filter(|one| one.probes || one.leave.is_some()) {
-            let used = passed.iter().filter(|(run, _)| run.lease.queue == one.want.queue).count();
+    pub(super) async fn return_unused(
+        &self,
+        passed: &[(Leased, Option<u64>)],
+        allowed: &[Allowed],
+    ) {
+        for one in allowed
+            .iter()
+            .filter(|one| one.probes || one.leave.is_some())
+        {
+            let used = passed
+                .iter()
+                .filter(|(run, _)| run.lease.queue == one.want.queue)
+                .count();
             let unused = u32::try_from(one.want.max.saturating_sub(used)).unwrap_or(u32::MAX);
             if unused == 0 {
                 continue;
@@ -114,9 +159,14 @@ impl Remote<'_> {
             self.backstop.return_leave(queue, limit, unused).await?;
         }
         if let Some(absent) = self.breaker_of(queue).filter(|_| one.probes) {
-            let (name, now) = (GuardName::Breaker(queue.clone()).cell(), self.backstop.now());
+            let (name, now) = (
+                GuardName::Breaker(queue.clone()).cell(),
+                self.backstop.now(),
+            );
             update(self.backstop, &name, absent, |breaker| {
-                breaker.state.give_back(&breaker.settings, one.epoch, unused, now);
+                breaker
+                    .state
+                    .give_back(&breaker.settings, one.epoch, unused, now);
             })
             .await?;
         }
@@ -170,8 +220,10 @@ impl Remote<'_> {
         // A gate that has let its last probe through lets none of the others through.
         let mut refused = BTreeMap::<(QueueName, Kind), Time>::new();
         for run in runs {
-            let release =
-                |at: Time| Settlement { lease: run.lease.clone(), outcome: Outcome::Released { at } };
+            let release = |at: Time| Settlement {
+                lease: run.lease.clone(),
+                outcome: Outcome::Released { at },
+            };
             let at = (run.lease.queue.clone(), run.kind.clone());
             let way = match (refused.get(&at), shut.get(&at)) {
                 (Some(until), _) => Err(*until),
@@ -193,26 +245,43 @@ impl Remote<'_> {
     }
 
     /// A suspect is noted before it is handed out: if its worker dies, the note tells it from its neighbours.
-    async fn note_begun(&self, passed: Vec<(Leased, Option<u64>)>) -> Answer<Vec<(Leased, Option<u64>)>> {
+    async fn note_begun(
+        &self,
+        passed: Vec<(Leased, Option<u64>)>,
+    ) -> Answer<Vec<(Leased, Option<u64>)>> {
         let now = self.backstop.now();
-        let suspects: Vec<_> =
-            passed.iter().filter(|(run, _)| is_suspect(run, now)).map(|(run, _)| run.lease.clone()).collect();
+        let suspects: Vec<_> = passed
+            .iter()
+            .filter(|(run, _)| is_suspect(run, now))
+            .map(|(run, _)| run.lease.clone())
+            .collect();
         if suspects.is_empty() {
             return Ok(passed);
         }
-        let lost: BTreeSet<_> = self.backstop.store().begin(suspects, now).await?.into_iter().collect();
+        let lost: BTreeSet<_> = self
+            .backstop
+            .store()
+            .begin(suspects, now)
+            .await?
+            .into_iter()
+            .collect();
         for (run, _) in &passed {
             if let Some((waited, _)) = run.history.rerun(now).filter(|_| run.lost_leases > 0) {
                 meters::rerun(&run.lease.queue, waited);
             }
         }
-        Ok(passed.into_iter().filter(|(run, _)| !lost.contains(&run.lease)).collect())
+        Ok(passed
+            .into_iter()
+            .filter(|(run, _)| !lost.contains(&run.lease))
+            .collect())
     }
 
     /// The gates before these runs that do not let everything through.
     async fn shut_gates(&self, runs: &[Leased]) -> Answer<BTreeMap<(QueueName, Kind), SharedGate>> {
-        let kinds: BTreeSet<(&QueueName, &Kind)> =
-            runs.iter().map(|run| (&run.lease.queue, &run.kind)).collect();
+        let kinds: BTreeSet<(&QueueName, &Kind)> = runs
+            .iter()
+            .map(|run| (&run.lease.queue, &run.kind))
+            .collect();
         let names: Vec<String> = kinds
             .into_iter()
             .map(|(queue, kind)| GuardName::Gate(queue.clone(), kind.clone()).cell())
@@ -220,10 +289,16 @@ impl Remote<'_> {
         let mut shut = BTreeMap::new();
         for names in names.chunks(backstop_core::limits::CELLS_MAX) {
             let cells = self.backstop.store().cells(names.to_vec()).await?;
-            shut.extend(cells.iter().flatten().filter_map(gate_of).filter(|(_, gate)| {
-                let admission = gate.state.admits(&gate.settings, self.backstop.now());
-                !matches!(admission, Admission::Freely { .. })
-            }));
+            shut.extend(
+                cells
+                    .iter()
+                    .flatten()
+                    .filter_map(gate_of)
+                    .filter(|(_, gate)| {
+                        let admission = gate.state.admits(&gate.settings, self.backstop.now());
+                        !matches!(admission, Admission::Freely { .. })
+                    }),
+            );
         }
         Ok(shut)
     }
@@ -237,15 +312,18 @@ impl Remote<'_> {
         }
         let name = GuardName::Gate(run.lease.queue.clone(), run.kind.clone()).cell();
         let until = self.probed_until(&run.lease.queue);
-        let (_, way) = update(self.backstop, &name, gate.clone(), |gate: &mut SharedGate| {
-            match gate.state.admits(&gate.settings, now) {
+        let (_, way) = update(
+            self.backstop,
+            &name,
+            gate.clone(),
+            |gate: &mut SharedGate| match gate.state.admits(&gate.settings, now) {
                 Admission::Freely { .. } => Ok(None),
                 _ => match gate.state.admit(&gate.settings, 1, until, now) {
                     admitted if admitted.calls > 0 => Ok(Some(admitted.epoch)),
                     _ => Err(again),
                 },
-            }
-        })
+            },
+        )
         .await?;
         Ok(way)
     }
@@ -266,19 +344,32 @@ impl Remote<'_> {
 
     /// Whether the breaker of a queue wants to know how runs end.
     pub(super) fn has_breaker(&self, queue: &QueueName) -> bool {
-        self.settings(queue).is_some_and(|settings| settings.breaker.is_some())
+        self.settings(queue)
+            .is_some_and(|settings| settings.breaker.is_some())
     }
 
     /// Whether the breaker of a queue is closed, with nothing to count.
     pub(super) async fn is_calm(&self, queue: &QueueName) -> Answer<bool> {
-        let cell = self.backstop.store().cells(vec![GuardName::Breaker(queue.clone()).cell()]).await?;
-        let breaker = cell.first().and_then(Option::as_ref).and_then(read::<SharedBreaker>);
+        let cell = self
+            .backstop
+            .store()
+            .cells(vec![GuardName::Breaker(queue.clone()).cell()])
+            .await?;
+        let breaker = cell
+            .first()
+            .and_then(Option::as_ref)
+            .and_then(read::<SharedBreaker>);
         Ok(breaker.is_none_or(|breaker| breaker.state.is_calm()))
     }
 
     async fn tell_breaker(&self, queue: &QueueName, signals: &[Signal]) -> Answer<()> {
-        let Some(absent) = self.breaker_of(queue) else { return Ok(()) };
-        let (name, now) = (GuardName::Breaker(queue.clone()).cell(), self.backstop.now());
+        let Some(absent) = self.breaker_of(queue) else {
+            return Ok(());
+        };
+        let (name, now) = (
+            GuardName::Breaker(queue.clone()).cell(),
+            self.backstop.now(),
+        );
         let has_failure = signals.iter().any(|signal| signal.sign == Sign::Failure);
         update(self.backstop, &name, absent, |breaker| {
             // Successes of a calm breaker are told to nobody: a healthy service costs no write.
@@ -291,9 +382,18 @@ impl Remote<'_> {
     }
 
     async fn tell_gate(&self, queue: &QueueName, kind: &Kind, told: &GateNews) -> Answer<()> {
-        let settings: GateSettings = self.settings(queue).map(|settings| settings.gate).unwrap_or_default();
-        let (name, now) = (GuardName::Gate(queue.clone(), kind.clone()).cell(), self.backstop.now());
-        let absent = SharedGate { settings, state: Gate::default() };
+        let settings: GateSettings = self
+            .settings(queue)
+            .map(|settings| settings.gate)
+            .unwrap_or_default();
+        let (name, now) = (
+            GuardName::Gate(queue.clone(), kind.clone()).cell(),
+            self.backstop.now(),
+        );
+        let absent = SharedGate {
+            settings,
+            state: Gate::default(),
+        };
         update(self.backstop, &name, absent, |gate| {
             gate.settings = settings;
             gate.state.hear(&settings, told, now);
@@ -304,14 +404,27 @@ impl Remote<'_> {
 
     fn breaker_of(&self, queue: &QueueName) -> Option<SharedBreaker> {
         let settings = self.settings(queue)?.breaker?;
-        Some(SharedBreaker { settings, state: Breaker::default() })
+        Some(SharedBreaker {
+            settings,
+            state: Breaker::default(),
+        })
     }
 
     /// Until when a probe must have ended, unless its worker died.
     fn probed_until(&self, queue: &QueueName) -> Time {
         let now = self.backstop.now();
-        let Some(settings) = self.settings(queue) else { return now.after(Span::minutes(1)) };
-        let recovery = settings.breaker.unwrap_or(settings.gate.breaker).recovery_timeout;
-        now.after(settings.timeout.unwrap_or_else(|| recovery.times(4)).max(settings.lease))
+        let Some(settings) = self.settings(queue) else {
+            return now.after(Span::minutes(1));
+        };
+        let recovery = settings
+            .breaker
+            .unwrap_or(settings.gate.breaker)
+            .recovery_timeout;
+        now.after(
+            settings
+                .timeout
+                .unwrap_or_else(|| recovery.times(4))
+                .max(settings.lease),
+        )
     }
 }

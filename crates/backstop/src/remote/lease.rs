@@ -69,24 +69,36 @@ impl Remote<'_> {
 
     /// The same, and waits no longer once `closing` is cancelled: nobody is kept by a process that goes down, and no claim is cut off.
     pub async fn lease_until(&self, ask: &Ask, closing: &CancellationToken) -> Answer<Vec<Handed>> {
-        let term = ask.lease.unwrap_or_else(|| self.usual_term(&ask.queues)).clamp(LEASE_MIN, LEASE_MAX);
+        let term = ask
+            .lease
+            .unwrap_or_else(|| self.usual_term(&ask.queues))
+            .clamp(LEASE_MIN, LEASE_MAX);
         let deadline = Instant::now() + Duration::from(ask.wait);
         // Before the first look: what is pushed during it is not missed.
         let mut hints = (!ask.wait.is_zero()).then(|| self.backstop.store().watch());
-        let ask = &Ask { queues: distinct(&ask.queues), ..ask.clone() };
+        let ask = &Ask {
+            queues: distinct(&ask.queues),
+            ..ask.clone()
+        };
         let mut promote_at = Instant::now();
         let mut takes_jobs = false;
         loop {
             let order = self.order_for(&ask.worker, &ask.about).await?;
             self.attend(ask, term).await?;
             let is_asked = order.is_some();
-            if let Some(order) = order.filter(|order| takes_jobs || !self.was_told(&ask.worker, order)) {
+            if let Some(order) =
+                order.filter(|order| takes_jobs || !self.was_told(&ask.worker, order))
+            {
                 // It hears at once what it is asked for. Who asks again in spite of that waits as long as for jobs.
                 self.tell_of(&ask.worker, order);
                 return Ok(Vec::new());
             }
             takes_jobs = !is_asked;
-            let (handed, room_in) = if is_asked { (Vec::new(), None) } else { self.look(ask, term).await? };
+            let (handed, room_in) = if is_asked {
+                (Vec::new(), None)
+            } else {
+                self.look(ask, term).await?
+            };
             if !handed.is_empty() {
                 return Ok(handed);
             }
@@ -102,7 +114,8 @@ impl Remote<'_> {
             if Instant::now() >= deadline || closing.is_cancelled() {
                 return Ok(Vec::new());
             }
-            let room_at = room_in.map(|span| Instant::now() + Duration::from(span).max(PROMOTE_GAP));
+            let room_at =
+                room_in.map(|span| Instant::now() + Duration::from(span).max(PROMOTE_GAP));
             let next = room_at.map_or(promote_at, |room_at| promote_at.min(room_at));
             tokio::select! {
                 biased;
@@ -115,7 +128,10 @@ impl Remote<'_> {
 
     fn usual_term(&self, queues: &[QueueName]) -> Span {
         let usual = QueueSettings::default().lease;
-        let said = queues.iter().map(|queue| self.settings(queue).map_or(usual, |settings| settings.lease));
+        let said = queues.iter().map(|queue| {
+            self.settings(queue)
+                .map_or(usual, |settings| settings.lease)
+        });
         said.min().unwrap_or(usual)
     }
 
@@ -126,7 +142,12 @@ impl Remote<'_> {
             return Ok(());
         }
         let (worker, queues) = (ask.worker.clone(), ask.queues.clone());
-        let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(term) };
+        let beat = Beat {
+            worker,
+            queues,
+            leases: Vec::new(),
+            until: now.after(term),
+        };
         self.backstop.store().beat(beat, now).await?;
         self.put_down(&ask.worker, &ask.about, beside(term)).await;
         self.attendance.note(&ask.worker, &ask.queues, now);
@@ -151,7 +172,10 @@ impl Remote<'_> {
     async fn look(&self, ask: &Ask, term: Span) -> Answer<(Vec<Handed>, Option<Span>)> {
         let max = ask.max.clamp(1, CLAIM_JOBS_MAX);
         let mut handed: Vec<Handed> = Vec::new();
-        let mut left = Left { queues: ask.queues.clone(), room_in: None };
+        let mut left = Left {
+            queues: ask.queues.clone(),
+            room_in: None,
+        };
         for _ in 0..ROUNDS_MAX {
             let now = self.backstop.now();
             let has_suspect = handed.iter().any(|one| is_suspect(&one.run, now));
@@ -182,19 +206,29 @@ impl Remote<'_> {
         has_suspect: bool,
     ) -> Answer<Vec<Handed>> {
         let turn = self.backstop.random().bits() as usize;
-        let (allowed, room_in) = self.allowed(wants(&lanes(&left.queues, room), room, turn)).await?;
+        let (allowed, room_in) = self
+            .allowed(wants(&lanes(&left.queues, room), room, turn))
+            .await?;
         left.room_in = left.room_in.or(room_in);
         if allowed.is_empty() {
             left.queues.clear();
             return Ok(Vec::new());
         }
         let runs = self.claim(ask, term, &allowed).await?;
-        let of = |want: &Want| runs.iter().filter(|run| run.lease.queue == want.queue).count();
+        let of = |want: &Want| {
+            runs.iter()
+                .filter(|run| run.lease.queue == want.queue)
+                .count()
+        };
         // A queue that gave all it was asked for may have more.
-        let more = allowed.iter().map(|one| &one.want).filter(|want| of(want) >= want.max);
+        let more = allowed
+            .iter()
+            .map(|one| &one.want)
+            .filter(|want| of(want) >= want.max);
         left.queues = more.map(|want| want.queue.clone()).collect();
         let passed = self.through_gates(runs, &ask.worker, has_suspect).await;
-        self.return_unused(passed.as_deref().unwrap_or_default(), &allowed).await;
+        self.return_unused(passed.as_deref().unwrap_or_default(), &allowed)
+            .await;
         Ok(self.with_tickets(passed?, &allowed, term))
     }
 
@@ -206,7 +240,10 @@ impl Remote<'_> {
     ) -> Vec<Handed> {
         let now = self.backstop.now();
         let epoch_of = |queue: &QueueName| {
-            allowed.iter().find(|one| one.want.queue == *queue).map_or(0, |one| one.epoch)
+            allowed
+                .iter()
+                .find(|one| one.want.queue == *queue)
+                .map_or(0, |one| one.epoch)
         };
         let handed = passed.into_iter().map(|(run, probe)| {
             let past = Past {
@@ -216,8 +253,13 @@ impl Remote<'_> {
                 probe: probe.map_or(0, |epoch| epoch.saturating_add(1)),
             };
             let (job, number, wait) = (run.lease.job, run.lease.number, now.since(run.run_at));
-            self.backstop.tally().handed(job, number, run.kind.clone(), wait);
-            Handed { ticket: Ticket::new(&run, term, past), run }
+            self.backstop
+                .tally()
+                .handed(job, number, run.kind.clone(), wait);
+            Handed {
+                ticket: Ticket::new(&run, term, past),
+                run,
+            }
         });
         handed.collect()
     }
@@ -235,7 +277,11 @@ async fn hinted(hints: Option<&mut Box<dyn Hints>>) {
 /// Each queue once, where it was first named: what is asked for twice would be counted twice.
 fn distinct(queues: &[QueueName]) -> Vec<QueueName> {
     let mut seen = BTreeSet::new();
-    queues.iter().filter(|queue| seen.insert(*queue)).cloned().collect()
+    queues
+        .iter()
+        .filter(|queue| seen.insert(*queue))
+        .cloned()
+        .collect()
 }
 
 /// Queues of a worker that has room for `max` jobs, whichever they are of.

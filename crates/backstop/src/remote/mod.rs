@@ -84,12 +84,23 @@ struct Noted {
 impl Attendance {
     /// Whether this worker is to be noted now.
     fn is_due(&self, worker: &WorkerName, now: Time) -> bool {
-        !self.noted().get(worker).is_some_and(|noted| noted.is_fresh(now) && noted.hearsay.is_none())
+        !self
+            .noted()
+            .get(worker)
+            .is_some_and(|noted| noted.is_fresh(now) && noted.hearsay.is_none())
     }
 
     /// This worker was noted as alive, serving these queues.
     fn note(&self, worker: &WorkerName, queues: &[QueueName], now: Time) {
-        self.put(worker, Noted { at: now, queues: queues.to_vec(), hearsay: None }, now);
+        self.put(
+            worker,
+            Noted {
+                at: now,
+                queues: queues.to_vec(),
+                hearsay: None,
+            },
+            now,
+        );
     }
 
     fn put(&self, worker: &WorkerName, new: Noted, now: Time) {
@@ -105,21 +116,31 @@ impl Attendance {
     /// The queues this worker last asked for jobs of, if it ever asked here, or that was looked up not long ago.
     fn queues_of(&self, worker: &WorkerName, now: Time) -> Option<Vec<QueueName>> {
         let noted = self.noted();
-        let is_believed =
-            |noted: &&Noted| noted.hearsay.is_none_or(|believed| now.since(noted.at) < believed);
-        noted.get(worker).filter(is_believed).map(|noted| noted.queues.clone())
+        let is_believed = |noted: &&Noted| {
+            noted
+                .hearsay
+                .is_none_or(|believed| now.since(noted.at) < believed)
+        };
+        noted
+            .get(worker)
+            .filter(is_believed)
+            .map(|noted| noted.queues.clone())
     }
 
     /// The same, however long ago.
     fn last_queues_of(&self, worker: &WorkerName) -> Vec<QueueName> {
-        self.noted().get(worker).map(|noted| noted.queues.clone()).unwrap_or_default()
+        self.noted()
+            .get(worker)
+            .map(|noted| noted.queues.clone())
+            .unwrap_or_default()
     }
 
     /// What the last look for jobs whose time has come said, if it was made less than `gap` ago; otherwise whoever asks makes the
     /// next. However many ask, and however often, the store is asked once in a gap.
     fn promoted_within(&self, gap: Duration, now: Time) -> Option<Duration> {
         let mut promoted = self.promoted.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = promoted.filter(|last| last.at <= now && Duration::from(now.since(last.at)) < gap);
+        let fresh =
+            promoted.filter(|last| last.at <= now && Duration::from(now.since(last.at)) < gap);
         if fresh.is_none() {
             *promoted = Some(Promotion { at: now, next: gap });
         }
@@ -128,7 +149,8 @@ impl Attendance {
 
     /// What a look said that was made at `at`.
     fn note_promotion(&self, at: Time, next: Duration) {
-        *self.promoted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Promotion { at, next });
+        *self.promoted.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Promotion { at, next });
     }
 
     fn noted(&self) -> MutexGuard<'_, BTreeMap<WorkerName, Noted>> {
@@ -162,8 +184,16 @@ pub struct Remote<'a> {
 
 impl Backstop {
     /// What can be done on behalf of workers elsewhere, by what `config` says about queues.
-    pub const fn remote<'a>(&'a self, config: &'a Config, attendance: &'a Attendance) -> Remote<'a> {
-        Remote { backstop: self, config, attendance }
+    pub const fn remote<'a>(
+        &'a self,
+        config: &'a Config,
+        attendance: &'a Attendance,
+    ) -> Remote<'a> {
+        Remote {
+            backstop: self,
+            config,
+            attendance,
+        }
     }
 }
 
@@ -176,15 +206,27 @@ impl Remote<'_> {
         held: Vec<(JobId, Option<Ticket>)>,
         term: Option<Span>,
     ) -> Answer<Beaten> {
-        let terms = || held.iter().filter_map(|(_, ticket)| ticket.as_ref()).map(|ticket| ticket.term);
-        let term = term.or_else(|| terms().max()).unwrap_or_else(|| QueueSettings::default().lease);
+        let terms = || {
+            held.iter()
+                .filter_map(|(_, ticket)| ticket.as_ref())
+                .map(|ticket| ticket.term)
+        };
+        let term = term
+            .or_else(|| terms().max())
+            .unwrap_or_else(|| QueueSettings::default().lease);
         let term = term.clamp(LEASE_MIN, LEASE_MAX);
         let beside = beside(terms().min().map_or(term, |shortest| term.min(shortest)));
         // Leases come first: nothing of what is told beside holds them up for long, or fails with them.
         let (asked, lost) = if self.may_be_another(worker, about) {
-            (self.asked_beside(worker, about, beside).await, self.extend(worker, held, term, beside).await)
+            (
+                self.asked_beside(worker, about, beside).await,
+                self.extend(worker, held, term, beside).await,
+            )
         } else {
-            tokio::join!(self.asked_beside(worker, about, beside), self.extend(worker, held, term, beside))
+            tokio::join!(
+                self.asked_beside(worker, about, beside),
+                self.extend(worker, held, term, beside)
+            )
         };
         self.put_down(worker, about, beside).await;
         Ok(Beaten { lost: lost?, asked })
@@ -198,25 +240,39 @@ impl Remote<'_> {
         term: Span,
         beside: Duration,
     ) -> Answer<Vec<JobId>> {
-        let mut lost: Vec<JobId> =
-            held.iter().filter(|(_, ticket)| ticket.is_none()).map(|(job, _)| *job).collect();
-        let held: Vec<(JobId, Ticket)> =
-            held.into_iter().filter_map(|(job, ticket)| Some((job, ticket?))).collect();
+        let mut lost: Vec<JobId> = held
+            .iter()
+            .filter(|(_, ticket)| ticket.is_none())
+            .map(|(job, _)| *job)
+            .collect();
+        let held: Vec<(JobId, Ticket)> = held
+            .into_iter()
+            .filter_map(|(job, ticket)| Some((job, ticket?)))
+            .collect();
         // It still serves what it asks for, also where it holds nothing of that.
         let asked = self.asks_for(worker, beside).await;
-        let queues: BTreeSet<QueueName> =
-            held.iter().map(|(_, held)| held.queue.clone()).chain(asked).collect();
+        let queues: BTreeSet<QueueName> = held
+            .iter()
+            .map(|(_, held)| held.queue.clone())
+            .chain(asked)
+            .collect();
         let now = self.backstop.now();
         let beat = Beat {
             worker: worker.clone(),
             queues: queues.into_iter().collect(),
-            leases: held.into_iter().map(|(job, ticket)| ticket.lease(job)).collect(),
+            leases: held
+                .into_iter()
+                .map(|(job, ticket)| ticket.lease(job))
+                .collect(),
             until: now.after(term),
         };
         let beaten = self.backstop.store().beat(beat, now).await?;
         if let Some(queue) = beaten.unanswered.first() {
             // It beats again: what is kept is kept, and nobody may take the rest for kept.
-            return Err(StoreError::unavailable("beating", format!("queue {queue} does not answer")));
+            return Err(StoreError::unavailable(
+                "beating",
+                format!("queue {queue} does not answer"),
+            ));
         }
         lost.extend(beaten.lost.into_iter().map(|lease| lease.job));
         Ok(lost)
@@ -238,7 +294,15 @@ impl Remote<'_> {
             // Its leases matter more: they do not wait for it with every beat.
             _ => (self.attendance.last_queues_of(worker), LAST_HEARSAY_FOR),
         };
-        self.attendance.put(worker, Noted { at: now, queues: queues.clone(), hearsay: Some(believed) }, now);
+        self.attendance.put(
+            worker,
+            Noted {
+                at: now,
+                queues: queues.clone(),
+                hearsay: Some(believed),
+            },
+            now,
+        );
         queues
     }
 

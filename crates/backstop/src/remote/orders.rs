@@ -88,7 +88,9 @@ pub(super) struct Heard {
 impl Heard {
     /// The order that is for whoever makes a call, and was not silent before.
     fn order_for(&self, told: &Told) -> Option<Standing> {
-        self.order.clone().filter(|order| order.is_for_call(told, self.last.as_deref(), false))
+        self.order
+            .clone()
+            .filter(|order| order.is_for_call(told, self.last.as_deref(), false))
     }
 }
 
@@ -112,7 +114,9 @@ impl Remote<'_> {
             failed => {
                 tracing::debug!(?failed, %worker, "what a worker is asked for could not be read; what it was asked for last holds");
                 let heard = self.attendance.orders.of(worker)?.what;
-                heard.order_for(&told_of(about)).map(|order| self.tell_of(worker, order))
+                heard
+                    .order_for(&told_of(about))
+                    .map(|order| self.tell_of(worker, order))
             }
         }
     }
@@ -125,22 +129,36 @@ impl Remote<'_> {
 
     fn was_heard(&self, worker: &WorkerName) -> bool {
         let now = self.backstop.now();
-        self.attendance.orders.of(worker).is_some_and(|seen| seen.is_within(SILENCE_MAX, now))
+        self.attendance
+            .orders
+            .of(worker)
+            .is_some_and(|seen| seen.is_within(SILENCE_MAX, now))
     }
 
     /// The order that is for this worker.
-    pub(super) async fn order_for(&self, worker: &WorkerName, about: &About) -> Answer<Option<Standing>> {
+    pub(super) async fn order_for(
+        &self,
+        worker: &WorkerName,
+        about: &About,
+    ) -> Answer<Option<Standing>> {
         let (now, told, memory) = (self.backstop.now(), told_of(about), &self.attendance.orders);
         let seen = memory.of(worker);
-        if let Some(seen) = seen.as_ref().filter(|seen| seen.is_within(ORDERS_EVERY, now)) {
+        if let Some(seen) = seen
+            .as_ref()
+            .filter(|seen| seen.is_within(ORDERS_EVERY, now))
+        {
             return Ok(seen.what.order_for(&told));
         }
         let (card, order) = read_both(self.backstop, worker).await?;
         // Whoever goes by the name of a worker of a process is not that one.
-        let last = card.filter(|card| !card.is_of_process()).and_then(|card| card.run).map(|run| run.id);
+        let last = card
+            .filter(|card| !card.is_of_process())
+            .and_then(|card| card.run)
+            .map(|run| run.id);
         let order = match order {
             Some((order, cell))
-                if order.hangs_on_silence(&told, last.as_deref()) && self.was_silent(worker).await? =>
+                if order.hangs_on_silence(&told, last.as_deref())
+                    && self.was_silent(worker).await? =>
             {
                 // It was for a run that is over. If it stood, it would be taken for an order to this one.
                 remove(self.backstop, &[cell]).await?;
@@ -148,7 +166,11 @@ impl Remote<'_> {
             }
             order => order.map(|(order, _)| order),
         };
-        let heard = Heard { order, last, told: seen.and_then(|seen| seen.what.told) };
+        let heard = Heard {
+            order,
+            last,
+            told: seen.and_then(|seen| seen.what.told),
+        };
         memory.note(worker, heard.clone(), ORDERS_EVERY, now);
         Ok(heard.order_for(&told))
     }
@@ -157,19 +179,28 @@ impl Remote<'_> {
         if self.was_heard(worker) {
             return Ok(false);
         }
-        let workers = self.backstop.store().workers(SILENCE_MAX, self.backstop.now()).await?;
+        let workers = self
+            .backstop
+            .store()
+            .workers(SILENCE_MAX, self.backstop.now())
+            .await?;
         Ok(!workers.iter().any(|one| one.name == *worker))
     }
 
     /// Whether it was told of this order.
     pub(super) fn was_told(&self, worker: &WorkerName, order: &Standing) -> bool {
-        self.attendance.orders.of(worker).is_some_and(|seen| seen.what.told.as_ref() == Some(order))
+        self.attendance
+            .orders
+            .of(worker)
+            .is_some_and(|seen| seen.what.told.as_ref() == Some(order))
     }
 
     /// It is told of an order: what it asks for.
     pub(super) fn tell_of(&self, worker: &WorkerName, order: Standing) -> Asked {
         let asked = order.asked;
-        self.attendance.orders.change(worker, |heard| heard.told = Some(order));
+        self.attendance
+            .orders
+            .change(worker, |heard| heard.told = Some(order));
         asked
     }
 
@@ -185,7 +216,10 @@ impl Remote<'_> {
     async fn put_news_down(&self, worker: &WorkerName, about: &About) -> Answer<()> {
         let (now, memory) = (self.backstop.now(), &self.attendance.cards);
         let last = memory.of(worker);
-        let before = last.as_ref().map(|last| last.what.clone()).unwrap_or_default();
+        let before = last
+            .as_ref()
+            .map(|last| last.what.clone())
+            .unwrap_or_default();
         let card = Card::elsewhere(about).over(&before);
         let is_known = |last: &Seen<Card>| {
             let says_as = card.says_as(&last.what) && last.is_within(CARDS_AGAIN, now);

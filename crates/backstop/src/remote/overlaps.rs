@@ -28,7 +28,10 @@ impl Remote<'_> {
         let told = judged.iter().flatten().zip(settled);
         let mut stale: BTreeMap<&QueueName, Vec<&Judged>> = BTreeMap::new();
         for (judged, _) in told.filter(|(_, answer)| **answer == Settled::Stale) {
-            stale.entry(&judged.settlement.lease.queue).or_default().push(judged);
+            stale
+                .entry(&judged.settlement.lease.queue)
+                .or_default()
+                .push(judged);
         }
         for (queue, ends) in stale {
             for ends in ends.chunks(FIND_MAX) {
@@ -41,12 +44,26 @@ impl Remote<'_> {
 
     async fn note_overlaps_of(&self, queue: &QueueName, ends: &[&Judged]) -> Answer<()> {
         let ids: Vec<JobId> = ends.iter().map(|end| end.settlement.lease.job).collect();
-        let jobs = self.backstop.store().find(queue.clone(), ids, self.backstop.now()).await?;
-        let found = ends.iter().zip(jobs).filter_map(|(end, job)| self.overlap(end, &job?));
+        let jobs = self
+            .backstop
+            .store()
+            .find(queue.clone(), ids, self.backstop.now())
+            .await?;
+        let found = ends
+            .iter()
+            .zip(jobs)
+            .filter_map(|(end, job)| self.overlap(end, &job?));
         let found: Vec<Overlap> = found.collect();
-        let known = if found.is_empty() { Vec::new() } else { self.backstop.overlaps(KNOWN_MAX).await? };
+        let known = if found.is_empty() {
+            Vec::new()
+        } else {
+            self.backstop.overlaps(KNOWN_MAX).await?
+        };
         for overlap in found {
-            if known.iter().any(|known| known.job == overlap.job && known.lease == overlap.lease) {
+            if known
+                .iter()
+                .any(|known| known.job == overlap.job && known.lease == overlap.lease)
+            {
                 continue;
             }
             tracing::warn!(job = %overlap.job, %queue, "two runs of this job may have been alive together");
@@ -67,7 +84,9 @@ impl Remote<'_> {
             job: lease.job,
             queue: lease.queue.clone(),
             kind: job.kind.clone(),
-            worker: loss.as_ref().map_or_else(|| "unknown".to_owned(), |loss| loss.worker.clone()),
+            worker: loss
+                .as_ref()
+                .map_or_else(|| "unknown".to_owned(), |loss| loss.worker.clone()),
             lease: lease.number.to_string(),
             began_at: end.began_at,
             noticed_at: loss.map_or(now, |loss| loss.at),

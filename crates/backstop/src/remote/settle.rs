@@ -56,28 +56,47 @@ impl Remote<'_> {
     pub async fn settle(&self, ended: Vec<Ended>) -> Answer<Vec<Said>> {
         let watched = self.watched(&ended).await?;
         let known = self.known(&ended, &watched).await?;
-        let judged = ended.into_iter().map(|ended| self.judged(ended, &watched, &known)).collect();
+        let judged = ended
+            .into_iter()
+            .map(|ended| self.judged(ended, &watched, &known))
+            .collect();
         let judged = self.in_context(judged).await;
-        let settlements: Vec<Settlement> =
-            judged.iter().flatten().map(|judged| judged.settlement.clone()).collect();
+        let settlements: Vec<Settlement> = judged
+            .iter()
+            .flatten()
+            .map(|judged| judged.settlement.clone())
+            .collect();
         if settlements.is_empty() {
             return Ok(vec![Said::Stale; judged.len()]);
         }
-        let settled = self.backstop.store().settle(settlements, self.backstop.now()).await?;
+        let settled = self
+            .backstop
+            .store()
+            .settle(settlements, self.backstop.now())
+            .await?;
         if settled.contains(&Settled::Unanswered) {
             // Told again, what counts already is known to.
-            return Err(StoreError::unavailable("settling", "not every queue answers"));
+            return Err(StoreError::unavailable(
+                "settling",
+                "not every queue answers",
+            ));
         }
-        let (mut answers, mut news, mut back) = (settled.iter().copied(), News::default(), Vec::new());
+        let (mut answers, mut news, mut back) =
+            (settled.iter().copied(), News::default(), Vec::new());
         let said = judged.iter().map(|judged| {
-            let (Some(judged), Some(answer)) = (judged, judged.as_ref().and_then(|_| answers.next())) else {
+            let (Some(judged), Some(answer)) =
+                (judged, judged.as_ref().and_then(|_| answers.next()))
+            else {
                 return Said::Stale;
             };
             self.account(judged, answer, &mut news, &mut back)
         });
         let said: Vec<Said> = said.collect();
         if !back.is_empty() {
-            self.backstop.store().settle(back, self.backstop.now()).await?;
+            self.backstop
+                .store()
+                .settle(back, self.backstop.now())
+                .await?;
         }
         self.tell(news).await;
         self.note_overlaps(&judged, &settled).await;
@@ -85,7 +104,13 @@ impl Remote<'_> {
     }
 
     /// Takes note of an answer.
-    fn account(&self, judged: &Judged, answer: Settled, news: &mut News, back: &mut Vec<Settlement>) -> Said {
+    fn account(
+        &self,
+        judged: &Judged,
+        answer: Settled,
+        news: &mut News,
+        back: &mut Vec<Settlement>,
+    ) -> Said {
         let queue = &judged.settlement.lease.queue;
         if answer == Settled::Stale {
             let Lease { queue, job, .. } = &judged.settlement.lease;
@@ -110,9 +135,23 @@ impl Remote<'_> {
                     news.of_death(queue, kind, probe, answer != Settled::Full);
                 }
                 (Outcome::Done(_), Some(epoch)) => {
-                    news.of_probe(queue, kind, Signal { epoch, sign: Sign::Success });
+                    news.of_probe(
+                        queue,
+                        kind,
+                        Signal {
+                            epoch,
+                            sign: Sign::Success,
+                        },
+                    );
                 }
-                (_, Some(epoch)) => news.of_probe(queue, kind, Signal { epoch, sign: Sign::Neutral }),
+                (_, Some(epoch)) => news.of_probe(
+                    queue,
+                    kind,
+                    Signal {
+                        epoch,
+                        sign: Sign::Neutral,
+                    },
+                ),
                 (_, None) => {}
             }
         }
@@ -123,7 +162,9 @@ impl Remote<'_> {
     /// read, and a share of failures would be of those alone.
     fn note_ran(&self, judged: &Judged) {
         let Settlement { lease, outcome } = &judged.settlement;
-        let Some(failed) = outcome.has_failed() else { return };
+        let Some(failed) = outcome.has_failed() else {
+            return;
+        };
         let (kind, wait) = match self.backstop.tally().ended(lease.job, lease.number) {
             Elsewhere::First(kind, wait) => (Some(kind), Some(wait)),
             Elsewhere::Again => return,
@@ -131,13 +172,22 @@ impl Remote<'_> {
         };
         let now = self.backstop.now();
         let took = now.since(judged.began_at);
-        let ran = Ran { queue: &lease.queue, kind: kind.as_ref(), wait, took, failed };
+        let ran = Ran {
+            queue: &lease.queue,
+            kind: kind.as_ref(),
+            wait,
+            took,
+            failed,
+        };
         self.backstop.tally().note(&ran, now);
     }
 
     /// The queues among these whose breakers count every end: one that is told twice must not count twice.
     async fn watched(&self, ended: &[Ended]) -> Answer<BTreeSet<QueueName>> {
-        let queues = ended.iter().filter_map(|ended| ended.ticket.as_ref()).map(|ticket| &ticket.queue);
+        let queues = ended
+            .iter()
+            .filter_map(|ended| ended.ticket.as_ref())
+            .map(|ticket| &ticket.queue);
         let queues: BTreeSet<&QueueName> = queues.filter(|queue| self.has_breaker(queue)).collect();
         let mut watched = BTreeSet::new();
         for queue in queues {
@@ -149,10 +199,22 @@ impl Remote<'_> {
     }
 
     /// The jobs whose past decides what an end means, or whether it was told before: read together, by queue.
-    async fn known(&self, ended: &[Ended], watched: &BTreeSet<QueueName>) -> Answer<BTreeMap<JobId, Job>> {
+    async fn known(
+        &self,
+        ended: &[Ended],
+        watched: &BTreeSet<QueueName>,
+    ) -> Answer<BTreeMap<JobId, Job>> {
         let mut unread: BTreeMap<&QueueName, BTreeSet<JobId>> = BTreeMap::new();
-        for Ended { job, ticket, ending } in ended {
-            if let Some(ticket) = ticket.as_ref().filter(|ticket| !is_plain(ticket, ending, watched)) {
+        for Ended {
+            job,
+            ticket,
+            ending,
+        } in ended
+        {
+            if let Some(ticket) = ticket
+                .as_ref()
+                .filter(|ticket| !is_plain(ticket, ending, watched))
+            {
                 unread.entry(&ticket.queue).or_default().insert(*job);
             }
         }
@@ -160,8 +222,11 @@ impl Remote<'_> {
         for (queue, ids) in unread {
             let ids: Vec<JobId> = ids.into_iter().collect();
             for part in ids.chunks(FIND_MAX) {
-                let found =
-                    self.backstop.store().find(queue.clone(), part.to_vec(), self.backstop.now()).await?;
+                let found = self
+                    .backstop
+                    .store()
+                    .find(queue.clone(), part.to_vec(), self.backstop.now())
+                    .await?;
                 known.extend(found.into_iter().flatten().map(|job| (job.id, job)));
             }
         }
@@ -175,21 +240,36 @@ impl Remote<'_> {
         watched: &BTreeSet<QueueName>,
         known: &BTreeMap<JobId, Job>,
     ) -> Option<Judged> {
-        let Ended { job, ticket, ending } = ended;
+        let Ended {
+            job,
+            ticket,
+            ending,
+        } = ended;
         let ticket = ticket?;
-        let signal = Signal { epoch: ticket.past.epoch, sign: ending.sign() };
-        let (probe, began_at, attempt) =
-            (ticket.past.probe.checked_sub(1), ticket.past.began_at, ticket.attempt);
+        let signal = Signal {
+            epoch: ticket.past.epoch,
+            sign: ending.sign(),
+        };
+        let (probe, began_at, attempt) = (
+            ticket.past.probe.checked_sub(1),
+            ticket.past.began_at,
+            ticket.attempt,
+        );
         let usual = QueueSettings::usual(&ticket.queue);
         let settings = self.settings(&ticket.queue).unwrap_or(&usual);
         let (rules, now) = (Engine::rules(settings), self.backstop.now());
         let outcome = match &ending {
             _ if !is_plain(&ticket, &ending, watched) => None,
-            Ending::Released(wait) => Some(Outcome::Released { at: now.after((*wait).min(DELAY_MAX)) }),
+            Ending::Released(wait) => Some(Outcome::Released {
+                at: now.after((*wait).min(DELAY_MAX)),
+            }),
             _ => Some(Outcome::Done(rules.keep)),
         };
         if let Some(outcome) = outcome {
-            let settlement = Settlement { lease: ticket.lease(job), outcome };
+            let settlement = Settlement {
+                lease: ticket.lease(job),
+                outcome,
+            };
             return Some(Judged {
                 settlement,
                 began_at,
@@ -204,9 +284,27 @@ impl Remote<'_> {
         let (kind, worker) = (Some(known.kind.clone()), worker_of(&known));
         let is_repeated = known.state != State::Running || known.attempt != ticket.attempt;
         let run = run_of(known, ticket);
-        let outcome = judge(&run, ending, &worker, rules, now, self.backstop.random().roll());
-        let settlement = Settlement { lease: run.lease, outcome };
-        Some(Judged { settlement, began_at, attempt, signal, kind, probe, is_repeated })
+        let outcome = judge(
+            &run,
+            ending,
+            &worker,
+            rules,
+            now,
+            self.backstop.random().roll(),
+        );
+        let settlement = Settlement {
+            lease: run.lease,
+            outcome,
+        };
+        Some(Judged {
+            settlement,
+            began_at,
+            attempt,
+            signal,
+            kind,
+            probe,
+            is_repeated,
+        })
     }
 
     /// Dead letters tell what was known about the world; it is looked at once for all of them.
@@ -219,7 +317,10 @@ impl Remote<'_> {
         for judged in judged.iter_mut().flatten() {
             if let Outcome::Dead { history, .. } = &mut judged.settlement.outcome {
                 let worker = history.failures().pop().map(|failure| failure.worker);
-                *history = history.in_context(Context { worker, ..known.clone() });
+                *history = history.in_context(Context {
+                    worker,
+                    ..known.clone()
+                });
             }
         }
         judged
@@ -231,13 +332,22 @@ impl Remote<'_> {
         let now = self.backstop.now();
         let queues = self.backstop.store().queues(now).await.unwrap_or_default();
         let guards = self.backstop.breakers().list().await.unwrap_or_default();
-        let depths = queues.into_iter().map(|queue| (queue.name.to_string(), queue.counts.live()));
-        let states = guards.into_iter().map(|guard| (guard.name.to_string(), guard.word().to_owned()));
+        let depths = queues
+            .into_iter()
+            .map(|queue| (queue.name.to_string(), queue.counts.live()));
+        let states = guards
+            .into_iter()
+            .map(|guard| (guard.name.to_string(), guard.word().to_owned()));
         Context {
             queue_depths: depths.take(CONTEXT_MAX).collect(),
             breakers: states.take(CONTEXT_MAX).collect::<BTreeMap<_, _>>(),
             worker: None,
-            host: Some(rustix::system::uname().nodename().to_string_lossy().into_owned()),
+            host: Some(
+                rustix::system::uname()
+                    .nodename()
+                    .to_string_lossy()
+                    .into_owned(),
+            ),
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             lost_workers: Vec::new(),
         }
@@ -260,13 +370,18 @@ const CONTEXT_MAX: usize = 20;
 
 /// Who ran it, as far as the store still knows.
 fn worker_of(job: &Job) -> WorkerName {
-    job.held_by.as_ref().map_or_else(|| WorkerName::new("unknown"), |holder| holder.worker.clone())
+    job.held_by.as_ref().map_or_else(
+        || WorkerName::new("unknown"),
+        |holder| holder.worker.clone(),
+    )
 }
 
 /// The run that a ticket is for. A job that has gone on since is judged as it was: the store then refuses, or recognises what it
 /// was told before.
 fn run_of(job: Job, ticket: Ticket) -> Leased {
-    let rerun = (ticket.past.lost_leases > 0).then(|| job.history.rerun(ticket.past.began_at)).flatten();
+    let rerun = (ticket.past.lost_leases > 0)
+        .then(|| job.history.rerun(ticket.past.began_at))
+        .flatten();
     Leased {
         kind: job.kind,
         payload: job.payload,

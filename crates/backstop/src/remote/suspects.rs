@@ -67,7 +67,8 @@ impl Remote<'_> {
         has_suspect: bool,
     ) -> Answer<(Vec<Leased>, Vec<Settlement>)> {
         let now = self.backstop.now();
-        let (suspects, mut may): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| is_suspect(run, now));
+        let (suspects, mut may): (Vec<_>, Vec<_>) =
+            runs.into_iter().partition(|run| is_suspect(run, now));
         let leases: Vec<Lease> = suspects.iter().map(|run| run.lease.clone()).collect();
         let mut suspects = suspects.into_iter();
         let first = if has_suspect { None } else { suspects.next() };
@@ -81,15 +82,31 @@ impl Remote<'_> {
             None => {}
         }
         back.extend(suspects);
-        let outcome = Outcome::Released { at: now.after(wait) };
-        let back = back.into_iter().map(|run| Settlement { lease: run.lease, outcome: outcome.clone() });
+        let outcome = Outcome::Released {
+            at: now.after(wait),
+        };
+        let back = back.into_iter().map(|run| Settlement {
+            lease: run.lease,
+            outcome: outcome.clone(),
+        });
         Ok((may, back.collect()))
     }
 
     /// Takes the one place for suspects of this worker, unless it has one. `claimed`: the leases of all suspects of this claim.
-    async fn take_place(&self, worker: &WorkerName, lease: &Lease, claimed: &[Lease]) -> Answer<bool> {
+    async fn take_place(
+        &self,
+        worker: &WorkerName,
+        lease: &Lease,
+        claimed: &[Lease],
+    ) -> Answer<bool> {
         let name = cell_name(SUSPECTS, worker.as_str());
-        let cell = self.backstop.store().cells(vec![name.clone()]).await?.pop().flatten();
+        let cell = self
+            .backstop
+            .store()
+            .cells(vec![name.clone()])
+            .await?
+            .pop()
+            .flatten();
         let seen = cell.as_ref().and_then(read::<Place>).unwrap_or_default();
         if let Some(taken) = &seen.0
             && !claimed.iter().any(|lease| taken.is_of(lease))
@@ -106,15 +123,26 @@ impl Remote<'_> {
             }
             is_free
         };
-        Ok(update(self.backstop, &name, Place::default(), take).await?.1)
+        Ok(update(self.backstop, &name, Place::default(), take)
+            .await?
+            .1)
     }
 
     /// Whether a suspect still is the worker's who had it.
     async fn is_held(&self, taken: &Taken) -> Answer<bool> {
         let (queue, now) = (taken.queue.clone(), self.backstop.now());
-        let job = self.backstop.store().find(queue, vec![taken.job], now).await?.pop().flatten();
-        let holder = job.filter(|job| job.state == State::Running).and_then(|job| job.held_by);
-        Ok(holder
-            .is_some_and(|holder| holder.worker.as_str() == taken.worker && !is_expired(holder.until, now)))
+        let job = self
+            .backstop
+            .store()
+            .find(queue, vec![taken.job], now)
+            .await?
+            .pop()
+            .flatten();
+        let holder = job
+            .filter(|job| job.state == State::Running)
+            .and_then(|job| job.held_by);
+        Ok(holder.is_some_and(|holder| {
+            holder.worker.as_str() == taken.worker && !is_expired(holder.until, now)
+        }))
     }
 }

@@ -17,7 +17,10 @@ use backstop_testkit::flaky::{Fault, Flaky, Odds};
 use std::sync::Arc;
 
 fn config(text: &str) -> Config {
-    let written = Written { path: "backstop.toml", text };
+    let written = Written {
+        path: "backstop.toml",
+        text,
+    };
     resolve(Some(written), Overrides::default(), Overrides::default()).unwrap()
 }
 
@@ -42,8 +45,15 @@ async fn pushed(names: &[&str]) -> Test {
 
 /// A store that fails as it is told to.
 fn flaky() -> (Backstop, Arc<Flaky>, Arc<ManualClock>) {
-    let (store, clock) = (Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1)), start().clock);
-    (Backstop::on(store.clone(), clock.clone(), Random::seeded(1)), store, clock)
+    let (store, clock) = (
+        Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1)),
+        start().clock,
+    );
+    (
+        Backstop::on(store.clone(), clock.clone(), Random::seeded(1)),
+        store,
+        clock,
+    )
 }
 
 /// Faults of the next calls; `None` for a call that is answered.
@@ -61,11 +71,29 @@ async fn what_was_handed_out_before_something_failed_is_handed_out() {
         backstop.draft("q").id(&n.to_string()).push().await.unwrap();
     }
     let (config, attendance) = (config(""), Attendance::default());
-    let queues = ["q", "other"].map(|name| QueueName::new(name).unwrap()).to_vec();
+    let queues = ["q", "other"]
+        .map(|name| QueueName::new(name).unwrap())
+        .to_vec();
     // The order, the beat, the card (read and written), the claim and the gates; then the second claim, twice.
-    fail(&store, &[None, None, None, None, None, None, Some(Fault::Refused), Some(Fault::Refused)]);
+    fail(
+        &store,
+        &[
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            Some(Fault::Refused),
+            Some(Fault::Refused),
+        ],
+    );
     let ask = Ask { queues, ..ask(4) };
-    let handed = backstop.remote(&config, &attendance).lease(&ask).await.unwrap();
+    let handed = backstop
+        .remote(&config, &attendance)
+        .lease(&ask)
+        .await
+        .unwrap();
     assert_eq!(store.injected_into("claim", Fault::Refused), 2);
     assert_eq!(handed.len(), 2, "half of it, from the first round");
 }
@@ -76,7 +104,10 @@ async fn what_was_claimed_and_cannot_be_judged_goes_back() {
     backstop.draft("q").id("a").push().await.unwrap();
     let (config, attendance) = (config(""), Attendance::default());
     let remote = backstop.remote(&config, &attendance);
-    fail(&store, &[None, None, None, None, None, Some(Fault::Refused)]);
+    fail(
+        &store,
+        &[None, None, None, None, None, Some(Fault::Refused)],
+    );
     remote.lease(&ask(1)).await.unwrap_err();
     assert_eq!(store.injected_into("cells", Fault::Refused), 1);
     let job = backstop.job(JobId::named("a")).await.unwrap().unwrap();
@@ -94,7 +125,19 @@ async fn leave_for_what_cannot_be_judged_is_given_back() {
     );
     let remote = backstop.remote(&config, &attendance);
     // The order, the beat, the card and the leave (both read and written), the claim; then the gates.
-    fail(&store, &[None, None, None, None, None, None, None, Some(Fault::Refused)]);
+    fail(
+        &store,
+        &[
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            Some(Fault::Refused),
+        ],
+    );
     remote.lease(&ask(1)).await.unwrap_err();
     assert_eq!(store.injected_into("cells", Fault::Refused), 1);
     assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1);
@@ -103,23 +146,39 @@ async fn leave_for_what_cannot_be_judged_is_given_back() {
 #[tokio::test]
 async fn leave_and_probes_for_what_a_gate_keeps_back_are_given_back() {
     for (guard, wait) in [
-        ("rate_limit = { count = 4, per = \"1h\", over = \"5m\" }", Span::ZERO),
+        (
+            "rate_limit = { count = 4, per = \"1h\", over = \"5m\" }",
+            Span::ZERO,
+        ),
         (
             "breaker = { failure_threshold = 1, recovery_timeout = \"30s\", half_open_max_calls = 2 }",
             Span::secs(30),
         ),
     ] {
         let test = pushed(&["poison", "broken", "a", "b"]).await;
-        let text = format!("[queues.q]\ndead = {{ gate = {{ deaths = 1, within = \"1m\" }} }}\n{guard}\n");
+        let text =
+            format!("[queues.q]\ndead = {{ gate = {{ deaths = 1, within = \"1m\" }} }}\n{guard}\n");
         let (config, attendance) = (config(&text), Attendance::default());
         let remote = test.backstop.remote(&config, &attendance);
         let handed = remote.lease(&ask(2)).await.unwrap();
-        let failed = Ended { ending: Ending::failed(ErrorReport::message("broken")), ..done(&handed[1]) };
+        let failed = Ended {
+            ending: Ending::failed(ErrorReport::message("broken")),
+            ..done(&handed[1])
+        };
         remote.settle(vec![dead(&handed[0]), failed]).await.unwrap();
         test.clock.advance(wait);
-        assert!(remote.lease(&ask(2)).await.unwrap().is_empty(), "the gate of their kind is shut");
+        assert!(
+            remote.lease(&ask(2)).await.unwrap().is_empty(),
+            "the gate of their kind is shut"
+        );
         for name in ["c", "d"] {
-            test.backstop.draft("q").kind("other").id(name).push().await.unwrap();
+            test.backstop
+                .draft("q")
+                .kind("other")
+                .id(name)
+                .push()
+                .await
+                .unwrap();
         }
         assert_eq!(remote.lease(&ask(2)).await.unwrap().len(), 2, "{guard}");
     }
@@ -133,13 +192,27 @@ async fn what_is_taken_back_was_never_handed_out() {
     let (config, attendance) = (config(text), Attendance::default());
     let remote = backstop.remote(&config, &attendance);
     let handed = remote.lease(&ask(1)).await.unwrap();
-    let ended =
-        Ended { job: handed[0].run.lease.job, ticket: Some(handed[0].ticket.clone()), ending: Ending::Done };
+    let ended = Ended {
+        job: handed[0].run.lease.job,
+        ticket: Some(handed[0].ticket.clone()),
+        ending: Ending::Done,
+    };
     fail(&store, &[Some(Fault::Refused), Some(Fault::LostReply)]);
     remote.take_back(handed).await;
-    assert_eq!(remote.settle(vec![ended]).await.unwrap(), [Said::Stale], "it is nobody's");
+    assert_eq!(
+        remote.settle(vec![ended]).await.unwrap(),
+        [Said::Stale],
+        "it is nobody's"
+    );
     let again = remote.lease(&ask(1)).await.unwrap();
-    assert_eq!((again.len(), again[0].run.lost_leases, again[0].run.attempt()), (1, 0, 1));
+    assert_eq!(
+        (
+            again.len(),
+            again[0].run.lost_leases,
+            again[0].run.attempt()
+        ),
+        (1, 0, 1)
+    );
 }
 
 #[tokio::test]
@@ -153,14 +226,23 @@ async fn a_gate_that_let_its_probes_through_is_asked_once_more_and_not_for_every
     }
     let handed = remote.lease(&ask(1)).await.unwrap().remove(0);
     remote.settle(vec![dead(&handed)]).await.unwrap();
-    assert!(remote.lease(&ask(20)).await.unwrap().is_empty(), "its gate is shut");
+    assert!(
+        remote.lease(&ask(20)).await.unwrap().is_empty(),
+        "its gate is shut"
+    );
     clock.advance(Span::minutes(1));
     // Every call is counted.
-    store.set_odds(Odds { delay_after: 1.0, ..Odds::default() });
+    store.set_odds(Odds {
+        delay_after: 1.0,
+        ..Odds::default()
+    });
     let probes = remote.lease(&ask(20)).await.unwrap().len() as u64;
     assert!((1..10).contains(&probes), "{probes}");
     let (order, card, look, refusal) = (1, 1, 1, 1);
-    assert_eq!(store.injected_into("cells", Fault::DelayAfter), order + card + look + probes + refusal);
+    assert_eq!(
+        store.injected_into("cells", Fault::DelayAfter),
+        order + card + look + probes + refusal
+    );
 }
 
 #[test]
@@ -179,11 +261,17 @@ fn a_worker_is_noted_once_in_a_while_and_not_more_of_them_than_fit() {
     assert!(noted(&worker, at(5)));
     assert!(noted(&worker, at(1)), "after the clock was set back");
     for n in 0..NOTED_MAX + 10 {
-        assert!(noted(&WorkerName::new(&n.to_string()), at(6)), "none is kept from being seen");
+        assert!(
+            noted(&WorkerName::new(&n.to_string()), at(6)),
+            "none is kept from being seen"
+        );
     }
     assert!(attendance.noted().len() <= NOTED_MAX);
     assert!(noted(&WorkerName::new("new"), at(60)));
-    assert!(!noted(&WorkerName::new("new"), at(61)), "those that left made room");
+    assert!(
+        !noted(&WorkerName::new("new"), at(61)),
+        "those that left made room"
+    );
 }
 
 #[tokio::test]
@@ -195,7 +283,15 @@ async fn a_worker_whose_note_failed_is_noted_with_its_next_request() {
     remote.lease(&ask(1)).await.unwrap_err();
     assert_eq!(store.injected_into("beat", Fault::Refused), 1);
     remote.lease(&ask(1)).await.unwrap();
-    assert_eq!(backstop.store().workers(Span::hours(1), backstop.now()).await.unwrap().len(), 1);
+    assert_eq!(
+        backstop
+            .store()
+            .workers(Span::hours(1), backstop.now())
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -204,26 +300,47 @@ async fn a_queue_named_twice_is_asked_once() {
     let text = "[queues.q]\nrate_limit = { count = 4, per = \"60s\", over = \"5m\" }\n";
     let (config, attendance) = (config(text), Attendance::default());
     let remote = test.backstop.remote(&config, &attendance);
-    let twice = Ask { queues: vec![QueueName::new("q").unwrap(); 2], ..ask(4) };
+    let twice = Ask {
+        queues: vec![QueueName::new("q").unwrap(); 2],
+        ..ask(4)
+    };
     assert_eq!(remote.lease(&twice).await.unwrap().len(), 2);
     for name in ["c", "d"] {
         test.backstop.draft("q").id(name).push().await.unwrap();
     }
-    assert_eq!(remote.lease(&twice).await.unwrap().len(), 2, "leave that was not used was given back");
+    assert_eq!(
+        remote.lease(&twice).await.unwrap().len(),
+        2,
+        "leave that was not used was given back"
+    );
 }
 
 #[tokio::test]
 async fn the_shortest_lease_of_the_queues_holds_unless_one_is_asked_for() {
     let test = pushed(&["a", "b"]).await;
-    let (config, attendance) = (config("[queues.q]\nlease = \"40s\"\n"), Attendance::default());
+    let (config, attendance) = (
+        config("[queues.q]\nlease = \"40s\"\n"),
+        Attendance::default(),
+    );
     let remote = test.backstop.remote(&config, &attendance);
     let until = async |name: &str| {
-        let job = test.backstop.job(JobId::named(name)).await.unwrap().unwrap();
+        let job = test
+            .backstop
+            .job(JobId::named(name))
+            .await
+            .unwrap()
+            .unwrap();
         job.held_by.unwrap().until.since(test.backstop.now())
     };
     remote.lease(&ask(1)).await.unwrap();
     assert_eq!(until("a").await, Span::secs(40));
-    remote.lease(&Ask { lease: Some(Span::days(9)), ..ask(1) }).await.unwrap();
+    remote
+        .lease(&Ask {
+            lease: Some(Span::days(9)),
+            ..ask(1)
+        })
+        .await
+        .unwrap();
     assert_eq!(until("b").await, LEASE_MAX);
 }
 
@@ -231,15 +348,41 @@ async fn the_shortest_lease_of_the_queues_holds_unless_one_is_asked_for() {
 async fn any_process_on_the_store_ends_what_another_handed_out() {
     let test = pushed(&["a"]).await;
     let (config, here, there) = (config(""), Attendance::default(), Attendance::default());
-    let handed = test.backstop.remote(&config, &here).lease(&ask(1)).await.unwrap().remove(0);
+    let handed = test
+        .backstop
+        .remote(&config, &here)
+        .lease(&ask(1))
+        .await
+        .unwrap()
+        .remove(0);
     let ticket: Ticket = handed.ticket.to_string().parse().unwrap();
-    let ended = Ended { job: handed.run.lease.job, ticket: Some(ticket), ending: Ending::Done };
-    assert_eq!(test.backstop.remote(&config, &there).settle(vec![ended]).await.unwrap(), [Said::Applied]);
-    assert_eq!(test.backstop.job(JobId::named("a")).await.unwrap().unwrap().state, State::Done);
+    let ended = Ended {
+        job: handed.run.lease.job,
+        ticket: Some(ticket),
+        ending: Ending::Done,
+    };
+    assert_eq!(
+        test.backstop
+            .remote(&config, &there)
+            .settle(vec![ended])
+            .await
+            .unwrap(),
+        [Said::Applied]
+    );
+    assert_eq!(
+        test.backstop
+            .job(JobId::named("a"))
+            .await
+            .unwrap()
+            .unwrap()
+            .state,
+        State::Done
+    );
 }
 
 #[tokio::test]
-async fn a_run_that_ends_at_another_server_counts_for_its_queue_and_not_for_its_kind_however_it_ended() {
+async fn a_run_that_ends_at_another_server_counts_for_its_queue_and_not_for_its_kind_however_it_ended()
+ {
     let (store, clock) = (Arc::new(MemoryStore::new()), start().clock);
     let here = Backstop::on(store.clone(), clock.clone(), Random::seeded(1));
     let there = Backstop::on(store, clock, Random::seeded(2));
@@ -247,20 +390,37 @@ async fn a_run_that_ends_at_another_server_counts_for_its_queue_and_not_for_its_
         here.draft("q").id(name).push().await.unwrap();
     }
     let (config, attendance) = (config(""), Attendance::default());
-    let handed = here.remote(&config, &attendance).lease(&ask(4)).await.unwrap();
-    let failed =
-        |handed: &Handed| Ended { ending: Ending::failed(ErrorReport::message("boom")), ..done(handed) };
+    let handed = here
+        .remote(&config, &attendance)
+        .lease(&ask(4))
+        .await
+        .unwrap();
+    let failed = |handed: &Handed| Ended {
+        ending: Ending::failed(ErrorReport::message("boom")),
+        ..done(handed)
+    };
     for (server, pair) in [&here, &there].into_iter().zip(handed.chunks(2)) {
         let ended = vec![done(&pair[0]), failed(&pair[1])];
-        let said = server.remote(&config, &attendance).settle(ended).await.unwrap();
+        let said = server
+            .remote(&config, &attendance)
+            .settle(ended)
+            .await
+            .unwrap();
         assert_eq!(said, [Said::Applied; 2]);
         server.spreads().write().await.unwrap();
     }
     let (now, grain) = (here.now(), crate::spreads::Grain::Minute);
     let from = now.before(Span::hours(1));
     let kinds = here.spreads().kinds(grain, from, now).await.unwrap();
-    let told: Vec<(u64, u64)> = kinds.iter().map(|(.., spread)| (spread.runs(), spread.failed)).collect();
-    assert_eq!(told, [(2, 1)], "half of what was handed out here and ended here has failed");
+    let told: Vec<(u64, u64)> = kinds
+        .iter()
+        .map(|(.., spread)| (spread.runs(), spread.failed))
+        .collect();
+    assert_eq!(
+        told,
+        [(2, 1)],
+        "half of what was handed out here and ended here has failed"
+    );
     let queue = crate::spreads::Subject::Queue(QueueName::new("q").unwrap());
     let rows = here.spreads().of(&queue, grain, from, now).await.unwrap();
     assert_eq!(rows.iter().map(|(_, spread)| spread.runs()).sum::<u64>(), 4);
@@ -272,24 +432,47 @@ async fn a_beat_calls_no_settled_job_lost() {
     let (config, attendance) = (config(""), Attendance::default());
     let remote = test.backstop.remote(&config, &attendance);
     let handed = remote.lease(&ask(4)).await.unwrap();
-    let failed = Ended { ending: Ending::failed(ErrorReport::message("no")), ..done(&handed[1]) };
-    assert_eq!(remote.settle(vec![done(&handed[0]), failed]).await.unwrap(), [Said::Applied; 2]);
+    let failed = Ended {
+        ending: Ending::failed(ErrorReport::message("no")),
+        ..done(&handed[1])
+    };
+    assert_eq!(
+        remote.settle(vec![done(&handed[0]), failed]).await.unwrap(),
+        [Said::Applied; 2]
+    );
     let cancelled = handed[2].run.lease.job;
     let selection = Selection::Ids(vec![cancelled]);
-    test.backstop.changes("ada").amend(&selection, &Action::Cancel).await.unwrap();
-    let held = handed.iter().map(|one| (one.run.lease.job, Some(one.ticket.clone()))).collect();
+    test.backstop
+        .changes("ada")
+        .amend(&selection, &Action::Cancel)
+        .await
+        .unwrap();
+    let held = handed
+        .iter()
+        .map(|one| (one.run.lease.job, Some(one.ticket.clone())))
+        .collect();
     let worker = WorkerName::new("elsewhere");
-    let beaten = remote.beat(&worker, &About::default(), held, None).await.unwrap();
+    let beaten = remote
+        .beat(&worker, &About::default(), held, None)
+        .await
+        .unwrap();
     assert_eq!(beaten.lost, [cancelled]);
 }
 
 #[tokio::test]
 async fn what_is_done_in_a_queue_that_keeps_nothing_is_gone() {
     let test = pushed(&["a"]).await;
-    let (config, attendance) = (config("[queues.q]\nkeep_done = \"0s\"\n"), Attendance::default());
+    let (config, attendance) = (
+        config("[queues.q]\nkeep_done = \"0s\"\n"),
+        Attendance::default(),
+    );
     let remote = test.backstop.remote(&config, &attendance);
     let handed = remote.lease(&ask(1)).await.unwrap().remove(0);
-    let ended = Ended { job: handed.run.lease.job, ticket: Some(handed.ticket), ending: Ending::Done };
+    let ended = Ended {
+        job: handed.run.lease.job,
+        ticket: Some(handed.ticket),
+        ending: Ending::Done,
+    };
     assert_eq!(remote.settle(vec![ended]).await.unwrap(), [Said::Applied]);
     assert_eq!(test.backstop.job(JobId::named("a")).await.unwrap(), None);
 }
@@ -301,10 +484,24 @@ async fn a_failure_names_the_worker_that_had_the_job() {
     let remote = test.backstop.remote(&config, &attendance);
     let handed = remote.lease(&ask(1)).await.unwrap().remove(0);
     let ending = Ending::failed(ErrorReport::message("no route"));
-    let ended = Ended { job: handed.run.lease.job, ticket: Some(handed.ticket), ending };
+    let ended = Ended {
+        job: handed.run.lease.job,
+        ticket: Some(handed.ticket),
+        ending,
+    };
     remote.settle(vec![ended]).await.unwrap();
-    let failures = test.backstop.job(JobId::named("a")).await.unwrap().unwrap().history.failures();
-    assert_eq!((failures[0].worker.as_str(), failures[0].attempt), ("elsewhere", 1));
+    let failures = test
+        .backstop
+        .job(JobId::named("a"))
+        .await
+        .unwrap()
+        .unwrap()
+        .history
+        .failures();
+    assert_eq!(
+        (failures[0].worker.as_str(), failures[0].attempt),
+        ("elsewhere", 1)
+    );
     assert!(failures[0].retry_in.is_some());
 }
 
@@ -315,20 +512,37 @@ async fn who_asks_again_and_again_makes_the_store_look_for_due_jobs_no_more_ofte
     let backstop = Backstop::on(store.clone(), test.clock.clone(), Random::seeded(1));
     let (config, attendance) = (config(""), Attendance::default());
     let remote = backstop.remote(&config, &attendance);
-    backstop.draft("q").id("later").after(Span::millis(30)).push().await.unwrap();
+    backstop
+        .draft("q")
+        .id("later")
+        .after(Span::millis(30))
+        .push()
+        .await
+        .unwrap();
     store.take_calls();
     for _ in 0..100 {
         assert!(remote.lease(&ask(1)).await.unwrap().is_empty());
     }
     let calls = store.take_calls();
-    assert_eq!((calls["promote"], calls["beat"], calls["claim"]), (1, 1, 100), "{calls:?}");
+    assert_eq!(
+        (calls["promote"], calls["beat"], calls["claim"]),
+        (1, 1, 100),
+        "{calls:?}"
+    );
     // Once for what the worker is asked for, once for its card.
     assert_eq!((calls["cells"], calls["swap"]), (2, 1), "{calls:?}");
     test.clock.advance(Span::millis(30));
-    assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1, "what is due is still handed out at once");
+    assert_eq!(
+        remote.lease(&ask(1)).await.unwrap().len(),
+        1,
+        "what is due is still handed out at once"
+    );
     // A clock that was set back does not stop it.
     let earlier = backstop.now().before(Span::hours(1));
-    assert_eq!(attendance.promoted_within(Duration::from_millis(20), earlier), None);
+    assert_eq!(
+        attendance.promoted_within(Duration::from_millis(20), earlier),
+        None
+    );
 }
 
 #[tokio::test]
@@ -337,9 +551,21 @@ async fn the_work_of_one_request_is_bounded_however_many_queues_it_names() {
     let store = Arc::new(Counted::new(Arc::new(MemoryStore::new())));
     let backstop = Backstop::on(store.clone(), test.clock.clone(), Random::seeded(1));
     let (config, attendance) = (config(""), Attendance::default());
-    let queues: Vec<QueueName> = (0..256).map(|n| QueueName::new(&format!("q{n}")).unwrap()).collect();
-    let ask = Ask { queues, ..ask(1_000) };
-    assert!(backstop.remote(&config, &attendance).lease(&ask).await.unwrap().is_empty());
+    let queues: Vec<QueueName> = (0..256)
+        .map(|n| QueueName::new(&format!("q{n}")).unwrap())
+        .collect();
+    let ask = Ask {
+        queues,
+        ..ask(1_000)
+    };
+    assert!(
+        backstop
+            .remote(&config, &attendance)
+            .lease(&ask)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let calls = store.take_calls();
     assert!(calls.values().sum::<usize>() <= 8, "{calls:?}");
 }
@@ -358,15 +584,30 @@ async fn recovered(test: &Test) {
         spared: Vec::new(),
     };
     let seized = test.backstop.store().seize(seize, now).await.unwrap().runs;
-    test.backstop.store().settle(judge_vanished(&seized, &BTreeSet::new(), now), now).await.unwrap();
+    test.backstop
+        .store()
+        .settle(judge_vanished(&seized, &BTreeSet::new(), now), now)
+        .await
+        .unwrap();
 }
 
 /// Suspects: jobs whose worker vanished.
 async fn suspects(names: &[&str]) -> Test {
     let test = pushed(names).await;
     let (config, attendance) = (config(""), Attendance::default());
-    let died = Ask { worker: WorkerName::new("died"), ..ask(names.len()) };
-    assert_eq!(test.backstop.remote(&config, &attendance).lease(&died).await.unwrap().len(), names.len());
+    let died = Ask {
+        worker: WorkerName::new("died"),
+        ..ask(names.len())
+    };
+    assert_eq!(
+        test.backstop
+            .remote(&config, &attendance)
+            .lease(&died)
+            .await
+            .unwrap()
+            .len(),
+        names.len()
+    );
     test.clock.advance(Span::secs(16));
     recovered(&test).await;
     test
@@ -379,32 +620,73 @@ fn dead(handed: &Handed) -> Ended {
         advice: Advice::Dead,
         progressed: false,
     };
-    Ended { job: handed.run.lease.job, ticket: Some(handed.ticket.clone()), ending }
+    Ended {
+        job: handed.run.lease.job,
+        ticket: Some(handed.ticket.clone()),
+        ending,
+    }
 }
 
 fn done(handed: &Handed) -> Ended {
-    Ended { job: handed.run.lease.job, ticket: Some(handed.ticket.clone()), ending: Ending::Done }
+    Ended {
+        job: handed.run.lease.job,
+        ticket: Some(handed.ticket.clone()),
+        ending: Ending::Done,
+    }
 }
 
 #[tokio::test]
 async fn a_worker_with_many_requests_has_one_suspect_at_a_time() {
     let test = suspects(&["a", "b", "c"]).await;
-    test.backstop.draft("q").id("innocent").push().await.unwrap();
+    test.backstop
+        .draft("q")
+        .id("innocent")
+        .push()
+        .await
+        .unwrap();
     let (config, here, there) = (config(""), Attendance::default(), Attendance::default());
     let remote = test.backstop.remote(&config, &here);
     let first = remote.lease(&ask(1)).await.unwrap().remove(0);
     // Whichever process is asked.
-    let second = test.backstop.remote(&config, &there).lease(&ask(4)).await.unwrap();
+    let second = test
+        .backstop
+        .remote(&config, &there)
+        .lease(&ask(4))
+        .await
+        .unwrap();
     let names: Vec<JobId> = second.iter().map(|handed| handed.run.lease.job).collect();
-    assert_eq!(names, [JobId::named("innocent")], "what is no suspect runs beside it");
+    assert_eq!(
+        names,
+        [JobId::named("innocent")],
+        "what is no suspect runs beside it"
+    );
     test.clock.advance(Span::secs(1));
-    let another = Ask { worker: WorkerName::new("another"), ..ask(4) };
-    assert_eq!(remote.lease(&another).await.unwrap().len(), 1, "another worker has one of its own");
+    let another = Ask {
+        worker: WorkerName::new("another"),
+        ..ask(4)
+    };
+    assert_eq!(
+        remote.lease(&another).await.unwrap().len(),
+        1,
+        "another worker has one of its own"
+    );
     assert!(remote.lease(&ask(4)).await.unwrap().is_empty());
-    assert_eq!(remote.settle(vec![done(&first)]).await.unwrap(), [Said::Applied]);
+    assert_eq!(
+        remote.settle(vec![done(&first)]).await.unwrap(),
+        [Said::Applied]
+    );
     test.clock.advance(Span::secs(1));
-    assert_eq!(remote.lease(&ask(4)).await.unwrap().len(), 1, "it has ended");
-    let charged = test.backstop.job(first.run.lease.job).await.unwrap().unwrap();
+    assert_eq!(
+        remote.lease(&ask(4)).await.unwrap().len(),
+        1,
+        "it has ended"
+    );
+    let charged = test
+        .backstop
+        .job(first.run.lease.job)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(charged.lost_leases, 1);
 }
 
@@ -416,14 +698,23 @@ async fn of_a_worker_that_dies_again_and_again_one_suspect_is_charged() {
     for _ in 0..4 {
         // Eight slots that ask for themselves; then it dies.
         for _ in 0..8 {
-            test.backstop.remote(&config, &attendance).lease(&ask(1)).await.unwrap();
+            test.backstop
+                .remote(&config, &attendance)
+                .lease(&ask(1))
+                .await
+                .unwrap();
         }
         test.clock.advance(Span::secs(16));
         recovered(&test).await;
     }
     let mut charged = 0;
     for name in &names {
-        let job = test.backstop.job(JobId::named(name)).await.unwrap().unwrap();
+        let job = test
+            .backstop
+            .job(JobId::named(name))
+            .await
+            .unwrap()
+            .unwrap();
         charged += job.lost_leases - 1;
     }
     assert_eq!(charged, 4, "each of its deaths has one name");
@@ -449,37 +740,77 @@ async fn a_late_end_of_a_run_that_was_taken_over_is_an_overlap_once() {
     test.clock.advance(Span::secs(16));
     recovered(&test).await;
     let noticed_at = test.backstop.now();
-    let rerun = remote.lease(&Ask { worker: WorkerName::new("another"), ..ask(1) }).await.unwrap().remove(0);
+    let rerun = remote
+        .lease(&Ask {
+            worker: WorkerName::new("another"),
+            ..ask(1)
+        })
+        .await
+        .unwrap()
+        .remove(0);
     test.clock.advance(Span::secs(1));
-    assert_eq!(remote.settle(vec![done(&rerun)]).await.unwrap(), [Said::Applied]);
+    assert_eq!(
+        remote.settle(vec![done(&rerun)]).await.unwrap(),
+        [Said::Applied]
+    );
     for _ in 0..3 {
-        assert_eq!(remote.settle(vec![done(&late)]).await.unwrap(), [Said::Stale]);
+        assert_eq!(
+            remote.settle(vec![done(&late)]).await.unwrap(),
+            [Said::Stale]
+        );
         test.clock.advance(Span::secs(1));
     }
     let overlaps = test.backstop.overlaps(10).await.unwrap();
     assert_eq!(overlaps.len(), 1, "{overlaps:?}");
     let overlap = &overlaps[0];
-    assert_eq!((overlap.worker.as_str(), overlap.job), ("elsewhere", JobId::named("a")));
-    assert_eq!((overlap.began_at, overlap.noticed_at), (began_at, noticed_at));
+    assert_eq!(
+        (overlap.worker.as_str(), overlap.job),
+        ("elsewhere", JobId::named("a"))
+    );
+    assert_eq!(
+        (overlap.began_at, overlap.noticed_at),
+        (began_at, noticed_at)
+    );
     assert_eq!(overlap.ended_at, noticed_at.after(Span::secs(1)));
 }
 
 #[tokio::test]
-async fn a_late_end_of_a_run_that_was_taken_over_without_a_charge_is_an_overlap_while_the_job_runs() {
+async fn a_late_end_of_a_run_that_was_taken_over_without_a_charge_is_an_overlap_while_the_job_runs()
+{
     // Beside a suspect that had begun: given back, not charged.
     let test = suspects(&["suspect"]).await;
-    test.backstop.draft("q").id("innocent").push().await.unwrap();
+    test.backstop
+        .draft("q")
+        .id("innocent")
+        .push()
+        .await
+        .unwrap();
     let (config, attendance) = (config(""), Attendance::default());
     let remote = test.backstop.remote(&config, &attendance);
     let late = remote.lease(&ask(2)).await.unwrap();
-    let late = late.iter().find(|one| one.run.lease.job == JobId::named("innocent")).unwrap();
+    let late = late
+        .iter()
+        .find(|one| one.run.lease.job == JobId::named("innocent"))
+        .unwrap();
     test.clock.advance(Span::secs(16));
     recovered(&test).await;
-    let another = Ask { worker: WorkerName::new("another"), ..ask(2) };
+    let another = Ask {
+        worker: WorkerName::new("another"),
+        ..ask(2)
+    };
     assert_eq!(remote.lease(&another).await.unwrap().len(), 2);
-    assert_eq!(remote.settle(vec![done(late)]).await.unwrap(), [Said::Stale]);
+    assert_eq!(
+        remote.settle(vec![done(late)]).await.unwrap(),
+        [Said::Stale]
+    );
     let overlaps = test.backstop.overlaps(10).await.unwrap();
-    assert_eq!(overlaps.iter().map(|overlap| overlap.job).collect::<Vec<_>>(), [JobId::named("innocent")]);
+    assert_eq!(
+        overlaps
+            .iter()
+            .map(|overlap| overlap.job)
+            .collect::<Vec<_>>(),
+        [JobId::named("innocent")]
+    );
 }
 
 #[tokio::test]
@@ -488,11 +819,24 @@ async fn an_end_that_is_told_again_in_other_words_is_no_overlap() {
     let (config, attendance) = (config(""), Attendance::default());
     let remote = test.backstop.remote(&config, &attendance);
     let handed = remote.lease(&ask(1)).await.unwrap().remove(0);
-    let failed = Ended { ending: Ending::failed(ErrorReport::message("no")), ..done(&handed) };
+    let failed = Ended {
+        ending: Ending::failed(ErrorReport::message("no")),
+        ..done(&handed)
+    };
     assert_eq!(remote.settle(vec![failed]).await.unwrap(), [Said::Applied]);
-    assert_eq!(remote.settle(vec![done(&handed)]).await.unwrap(), [Said::Stale]);
+    assert_eq!(
+        remote.settle(vec![done(&handed)]).await.unwrap(),
+        [Said::Stale]
+    );
     test.clock.advance(Span::minutes(5));
-    assert_eq!(remote.lease(&ask(1)).await.unwrap().len(), 1, "it runs again, as another attempt");
-    assert_eq!(remote.settle(vec![done(&handed)]).await.unwrap(), [Said::Stale]);
+    assert_eq!(
+        remote.lease(&ask(1)).await.unwrap().len(),
+        1,
+        "it runs again, as another attempt"
+    );
+    assert_eq!(
+        remote.settle(vec![done(&handed)]).await.unwrap(),
+        [Said::Stale]
+    );
     assert_eq!(test.backstop.overlaps(10).await.unwrap(), []);
 }

@@ -36,12 +36,22 @@ pub struct NotATicket;
 
 impl Ticket {
     pub(super) fn new(run: &Leased, term: Span, past: Past) -> Self {
-        Self { number: run.lease.number, attempt: run.attempt(), term, past, queue: run.lease.queue.clone() }
+        Self {
+            number: run.lease.number,
+            attempt: run.attempt(),
+            term,
+            past,
+            queue: run.lease.queue.clone(),
+        }
     }
 
     /// The lease of a job.
     pub(super) fn lease(self, job: JobId) -> Lease {
-        Lease { queue: self.queue, job, number: self.number }
+        Lease {
+            queue: self.queue,
+            job,
+            number: self.number,
+        }
     }
 
     /// The queue of its job, as it says itself. The number beside it is known only to whoever took the job from there.
@@ -53,7 +63,8 @@ impl Ticket {
     pub fn read(text: &str, before: Option<&Self>) -> Result<Self, NotATicket> {
         let mut parts = text.splitn(5, '-');
         let mut part = || parts.next().ok_or(NotATicket);
-        let number = LeaseNumber::from_i64(i64::from_str_radix(part()?, 16).map_err(|_| NotATicket)?);
+        let number =
+            LeaseNumber::from_i64(i64::from_str_radix(part()?, 16).map_err(|_| NotATicket)?);
         let attempt = part()?.parse().map_err(|_| NotATicket)?;
         let term = Span::millis(i64::from_str_radix(part()?, 16).map_err(|_| NotATicket)?);
         let past = Past::read(part()?).ok_or(NotATicket)?;
@@ -62,7 +73,13 @@ impl Ticket {
             Some(before) => before.queue.clone(),
             None => QueueName::new(queue).map_err(|_| NotATicket)?,
         };
-        Ok(Self { number, attempt, term, past, queue })
+        Ok(Self {
+            number,
+            attempt,
+            term,
+            past,
+            queue,
+        })
     }
 }
 
@@ -71,7 +88,9 @@ impl Past {
         if text.is_empty() {
             return Some(Self::default());
         }
-        let mut parts = text.split('.').map(|part| u64::from_str_radix(part, 16).ok());
+        let mut parts = text
+            .split('.')
+            .map(|part| u64::from_str_radix(part, 16).ok());
         let mut part = || parts.next().flatten();
         let past = Self {
             lost_leases: u32::try_from(part()?).ok()?,
@@ -88,15 +107,35 @@ impl fmt::Display for Past {
         if *self == Self::default() {
             return Ok(());
         }
-        let Self { lost_leases, began_at, epoch, probe } = self;
-        write!(f, "{lost_leases:x}.{:x}.{epoch:x}.{probe:x}", began_at.as_micros())
+        let Self {
+            lost_leases,
+            began_at,
+            epoch,
+            probe,
+        } = self;
+        write!(
+            f,
+            "{lost_leases:x}.{:x}.{epoch:x}.{probe:x}",
+            began_at.as_micros()
+        )
     }
 }
 
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, attempt, term, past, queue } = self;
-        write!(f, "{:x}-{attempt}-{:x}-{past}-{queue}", number.as_i64(), term.as_millis())
+        let Self {
+            number,
+            attempt,
+            term,
+            past,
+            queue,
+        } = self;
+        write!(
+            f,
+            "{:x}-{attempt}-{:x}-{past}-{queue}",
+            number.as_i64(),
+            term.as_millis()
+        )
     }
 }
 
@@ -114,9 +153,20 @@ mod tests {
 
     #[test]
     fn a_ticket_reads_back_whatever_the_queue_is_called() {
-        let past =
-            Past { lost_leases: 2, began_at: Time::from_millis(1_767_225_600_000), epoch: 7, probe: 1 };
-        for past in [Past::default(), past, Past { epoch: 3, ..Past::default() }] {
+        let past = Past {
+            lost_leases: 2,
+            began_at: Time::from_millis(1_767_225_600_000),
+            epoch: 7,
+            probe: 1,
+        };
+        for past in [
+            Past::default(),
+            past,
+            Past {
+                epoch: 3,
+                ..Past::default()
+            },
+        ] {
             for queue in ["q", "a-b--c", "-", "x.y_z"] {
                 let ticket = Ticket {
                     number: LeaseNumber::draw(99),

@@ -8,7 +8,9 @@ use super::pages::{Pages, change_standing, forget_old};
 use crate::client::Backstop;
 use backstop_core::limits::FIRE_MAX;
 use backstop_core::port::{Answer, Enqueued};
-use backstop_core::schedule::{Day, Entry, Last, Schedule, Seen, Standing, What, Why, decide, job_id};
+use backstop_core::schedule::{
+    Day, Entry, Last, Schedule, Seen, Standing, What, Why, decide, job_id,
+};
 use backstop_core::{Span, Time};
 
 /// How far a schedule has been dealt with is written down this often, beside with every run: it is only needed to explain what
@@ -34,7 +36,10 @@ pub(crate) struct Memory {
 impl Memory {
     /// For one of many processes that look at the same moment: all but one find that there is nothing left to do.
     pub(crate) fn among_many() -> Self {
-        Self { patience: PATIENCE, ..Self::default() }
+        Self {
+            patience: PATIENCE,
+            ..Self::default()
+        }
     }
 }
 
@@ -56,16 +61,31 @@ pub struct Looked {
 }
 
 /// Looks at a schedule.
-pub(crate) async fn look(backstop: &Backstop, schedule: &Schedule, memory: &mut Memory) -> Answer<Looked> {
+pub(crate) async fn look(
+    backstop: &Backstop,
+    schedule: &Schedule,
+    memory: &mut Memory,
+) -> Answer<Looked> {
     let register = |standing: &mut Standing| standing.register(schedule, backstop.now());
     let (standing, ()) = change_standing(backstop, &schedule.name, register).await?;
     let now = backstop.now();
     let from = standing.look_from(schedule, memory.settled, now);
     let mut pages = Pages::read(backstop, &schedule.name, Day::of(from), Day::of(now)).await?;
     let known = pages.known();
-    let decision = decide(schedule, Seen { standing: &standing, from, known: &known }, now);
-    let (own, mut entered): (Vec<Entry>, Vec<Entry>) =
-        pages.enter(&decision.enter).await?.into_iter().partition(|entry| entry.what == What::Due);
+    let decision = decide(
+        schedule,
+        Seen {
+            standing: &standing,
+            from,
+            known: &known,
+        },
+        now,
+    );
+    let (own, mut entered): (Vec<Entry>, Vec<Entry>) = pages
+        .enter(&decision.enter)
+        .await?
+        .into_iter()
+        .partition(|entry| entry.what == What::Due);
 
     let (mut due, others) = to_fire(pages.due(), &own, memory.patience, now);
     let more = due.len() > FIRE_MAX;
@@ -75,11 +95,16 @@ pub(crate) async fn look(backstop: &Backstop, schedule: &Schedule, memory: &mut 
     let (left, waiting) = (pages.due(), due.len() - fired.len());
 
     metrics::entered(&schedule.name, &entered);
-    let overdue = left.iter().filter(|entry| now.since(entry.instant) > schedule.missed.grace).count();
+    let overdue = left
+        .iter()
+        .filter(|entry| now.since(entry.instant) > schedule.missed.grace)
+        .count();
     metrics::missing(&schedule.name, decision.missing + overdue);
     tell(schedule, decision.missing, waiting, memory, now);
 
-    let through = left.first().map_or(now, |oldest| oldest.instant.before(Span::micros(1)));
+    let through = left
+        .first()
+        .map_or(now, |oldest| oldest.instant.before(Span::micros(1)));
     note(backstop, schedule, &standing, &entered, through).await?;
     memory.settled = Some(through.max(from));
     prune(backstop, schedule, memory, now).await?;
@@ -96,9 +121,16 @@ pub(crate) async fn look(backstop: &Backstop, schedule: &Schedule, memory: &mut 
 /// What of all that is due, the oldest first, this look fires, and what it leaves to others. Its own is what it has agreed on, and what
 /// others have left for too long; before that it fires all that is older, whoever agreed on it: so no run comes into its queue ahead of an
 /// older one.
-fn to_fire(mut due: Vec<Entry>, own: &[Entry], patience: Span, now: Time) -> (Vec<Entry>, Vec<Entry>) {
+fn to_fire(
+    mut due: Vec<Entry>,
+    own: &[Entry],
+    patience: Span,
+    now: Time,
+) -> (Vec<Entry>, Vec<Entry>) {
     let is_left_alone = |entry: &Entry| now.since(entry.at) >= patience || now < entry.at;
-    let last = due.iter().rposition(|entry| own.contains(entry) || is_left_alone(entry));
+    let last = due
+        .iter()
+        .rposition(|entry| own.contains(entry) || is_left_alone(entry));
     let others = due.split_off(last.map_or(0, |last| last + 1));
     (due, others)
 }
@@ -108,7 +140,10 @@ async fn fire(backstop: &Backstop, schedule: &Schedule, due: &[Entry]) -> Answer
     if due.is_empty() {
         return Ok(Vec::new());
     }
-    let jobs = due.iter().map(|entry| schedule.job(entry.instant)).collect();
+    let jobs = due
+        .iter()
+        .map(|entry| schedule.job(entry.instant))
+        .collect();
     let answers = backstop.push_jobs(jobs).await?;
     let now = backstop.now();
     let mut fired = Vec::with_capacity(due.len());
@@ -118,9 +153,17 @@ async fn fire(backstop: &Backstop, schedule: &Schedule, due: &[Entry]) -> Answer
         }
         let at = match answer {
             Enqueued::Inserted => now,
-            Enqueued::Same | Enqueued::Duplicate(_) => came_in(backstop, schedule, instant, now).await?,
-            Enqueued::Full | Enqueued::Conflict if instant <= now.before(schedule.missed.look_back) => {
-                fired.push(Entry { instant, what: What::Missed(Why::QueueFull), at: now });
+            Enqueued::Same | Enqueued::Duplicate(_) => {
+                came_in(backstop, schedule, instant, now).await?
+            }
+            Enqueued::Full | Enqueued::Conflict
+                if instant <= now.before(schedule.missed.look_back) =>
+            {
+                fired.push(Entry {
+                    instant,
+                    what: What::Missed(Why::QueueFull),
+                    at: now,
+                });
                 continue;
             }
             Enqueued::Full | Enqueued::Conflict => continue,
@@ -132,7 +175,12 @@ async fn fire(backstop: &Backstop, schedule: &Schedule, due: &[Entry]) -> Answer
 }
 
 /// When the job of an instant came in that somebody else has put there; now, if it is gone already.
-async fn came_in(backstop: &Backstop, schedule: &Schedule, instant: Time, now: Time) -> Answer<Time> {
+async fn came_in(
+    backstop: &Backstop,
+    schedule: &Schedule,
+    instant: Time,
+    now: Time,
+) -> Answer<Time> {
     let job = backstop.job(job_id(&schedule.name, instant)).await?;
     Ok(job.map_or(now, |job| job.inserted_at))
 }
@@ -145,13 +193,19 @@ async fn note(
     entered: &[Entry],
     through: Time,
 ) -> Answer<()> {
-    let newest = entered.iter().filter(|entry| entry.what.has_job()).max_by_key(|entry| entry.instant);
+    let newest = entered
+        .iter()
+        .filter(|entry| entry.what.has_job())
+        .max_by_key(|entry| entry.instant);
     let settled = standing.settled(schedule).unwrap_or(through);
     if newest.is_none() && through.since(settled) < SETTLED_PERIOD {
         return Ok(());
     }
-    let last =
-        newest.map(|entry| Last { instant: entry.instant, what: entry.what.to_string(), at: entry.at });
+    let last = newest.map(|entry| Last {
+        instant: entry.instant,
+        what: entry.what.to_string(),
+        at: entry.at,
+    });
     let change = |standing: &mut Standing| {
         standing.settle(schedule, through);
         if let Some(last) = &last {
@@ -162,7 +216,12 @@ async fn note(
     Ok(())
 }
 
-async fn prune(backstop: &Backstop, schedule: &Schedule, memory: &mut Memory, now: Time) -> Answer<()> {
+async fn prune(
+    backstop: &Backstop,
+    schedule: &Schedule,
+    memory: &mut Memory,
+    now: Time,
+) -> Answer<()> {
     let today = Day::of(now);
     if memory.pruned != Some(today) {
         forget_old(backstop, &schedule.name, now).await?;
@@ -176,7 +235,9 @@ fn tell(schedule: &Schedule, missing: usize, waiting: usize, memory: &mut Memory
     if missing > 0 {
         tracing::warn!(schedule = %name, missing, "runs were missing; `backstop schedule runs {name}` tells what became of them");
     }
-    let is_new = memory.complained.is_none_or(|at| now < at || now.since(at) >= COMPLAINT_PERIOD);
+    let is_new = memory
+        .complained
+        .is_none_or(|at| now < at || now.since(at) >= COMPLAINT_PERIOD);
     if waiting == 0 {
         memory.complained = None;
     } else if is_new {
@@ -197,9 +258,15 @@ mod tests {
             what: What::Due,
             at,
         };
-        let due: Vec<Entry> = (1..=5).rev().map(|hours_ago| entry(hours_ago, now)).collect();
+        let due: Vec<Entry> = (1..=5)
+            .rev()
+            .map(|hours_ago| entry(hours_ago, now))
+            .collect();
         let hours = |entries: &[Entry]| -> Vec<i64> {
-            entries.iter().map(|entry| now.since(entry.instant).as_millis() / 3_600_000).collect()
+            entries
+                .iter()
+                .map(|entry| now.since(entry.instant).as_millis() / 3_600_000)
+                .collect()
         };
         let check = |own: &[Entry], patience: Span, expected: &[i64]| {
             let (fired, others) = to_fire(due.clone(), own, patience, now);
@@ -209,7 +276,12 @@ mod tests {
         check(&[due[1], due[3]], PATIENCE, &[5, 4, 3, 2]);
         check(&[], PATIENCE, &[]);
         check(&[], Span::ZERO, &[5, 4, 3, 2, 1]);
-        let (fired, _) = to_fire(vec![entry(2, now.before(PATIENCE)), entry(1, now)], &[], PATIENCE, now);
+        let (fired, _) = to_fire(
+            vec![entry(2, now.before(PATIENCE)), entry(1, now)],
+            &[],
+            PATIENCE,
+            now,
+        );
         assert_eq!(hours(&fired), [2], "whoever agreed on it has had its time");
     }
 }

@@ -27,5 +27,6 @@ pub(super) fn entered(schedule: &ScheduleName, entries: &[Entry]) {
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
 pub(super) fn missing(schedule: &ScheduleName, count: usize) {
-    metrics::gauge!("backstop_schedule_missing", "schedule" => schedule.to_string()).set(count as f64);
+    metrics::gauge!("backstop_schedule_missing", "schedule" => schedule.to_string())
+        .set(count as f64);
 }

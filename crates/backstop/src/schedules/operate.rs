@@ -2,11 +2,15 @@
 
 use super::look::{Looked, Memory, look};
 use super::metrics;
-use super::pages::{Pages, STANDINGS, change_page, change_standing, given_up, newest, standing, standing_at};
+use super::pages::{
+    Pages, STANDINGS, change_page, change_standing, given_up, newest, standing, standing_at,
+};
 use crate::client::Backstop;
 use crate::shared::{cells, read};
 use backstop_core::port::{Answer, Enqueued, StoreError};
-use backstop_core::schedule::{Day, Entry, Last, Page, Schedule, Seen, Standing, What, missing, prospects};
+use backstop_core::schedule::{
+    Day, Entry, Last, Page, Schedule, Seen, Standing, What, missing, prospects,
+};
 use backstop_core::{JobId, QueueName, ScheduleName, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +111,11 @@ impl Schedules<'_> {
             while all.more {
                 let next = look(self.0, schedule, &mut memory).await?;
                 all.entered.extend_from_slice(&next.entered);
-                all = Looked { entered: all.entered, missing: all.missing, ..next };
+                all = Looked {
+                    entered: all.entered,
+                    missing: all.missing,
+                    ..next
+                };
             }
             looked.push(all);
         }
@@ -148,7 +156,11 @@ impl Schedules<'_> {
 
     /// The instants of these schedules that are missing at `at`, whatever became of them or is to: also those that were given up. By
     /// instant, then by name.
-    pub async fn missed(&self, schedules: &[Schedule], at: Time) -> Answer<Vec<(Time, ScheduleName)>> {
+    pub async fn missed(
+        &self,
+        schedules: &[Schedule],
+        at: Time,
+    ) -> Answer<Vec<(Time, ScheduleName)>> {
         // What is agreed to be fired and in no queue yet, and what was given up, is as missing as what nobody has seen.
         self.all_missing(schedules, at, answered).await
     }
@@ -161,15 +173,45 @@ impl Schedules<'_> {
             let from = at.before(schedule.missed.look_back);
             let pages = Pages::read(self.0, &schedule.name, Day::of(from), Day::of(at)).await?;
             let (answered, known, entered) = (pages.answered(), pages.known(), pages.entered());
-            let next = prospects(schedule, Seen { standing, from, known: &known }, at);
-            let next: BTreeMap<Time, What> = next.iter().map(|entry| (entry.instant, entry.what)).collect();
-            for instant in missing(schedule, Seen { standing, from, known: &answered }, at) {
+            let next = prospects(
+                schedule,
+                Seen {
+                    standing,
+                    from,
+                    known: &known,
+                },
+                at,
+            );
+            let next: BTreeMap<Time, What> = next
+                .iter()
+                .map(|entry| (entry.instant, entry.what))
+                .collect();
+            for instant in missing(
+                schedule,
+                Seen {
+                    standing,
+                    from,
+                    known: &answered,
+                },
+                at,
+            ) {
                 let is_entered = entered.contains_key(&instant);
-                let what = entered.get(&instant).or_else(|| next.get(&instant)).copied().unwrap_or(What::Due);
-                found.push(MissedRun { instant, schedule: schedule.name.clone(), what, is_entered });
+                let what = entered
+                    .get(&instant)
+                    .or_else(|| next.get(&instant))
+                    .copied()
+                    .unwrap_or(What::Due);
+                found.push(MissedRun {
+                    instant,
+                    schedule: schedule.name.clone(),
+                    what,
+                    is_entered,
+                });
             }
         }
-        found.sort_by(|one, other| (one.instant, &one.schedule).cmp(&(other.instant, &other.schedule)));
+        found.sort_by(|one, other| {
+            (one.instant, &one.schedule).cmp(&(other.instant, &other.schedule))
+        });
         Ok(found)
     }
 
@@ -181,7 +223,13 @@ impl Schedules<'_> {
     /// How many instants of a schedule were given up since then: counted as missed, or skipped by its policy. By when that was entered,
     /// however old the instants are.
     pub async fn given_up(&self, schedule: &Schedule, since: Time) -> Answer<usize> {
-        given_up(self.0, &schedule.name, since, since.before(schedule.missed.look_back)).await
+        given_up(
+            self.0,
+            &schedule.name,
+            since,
+            since.before(schedule.missed.look_back),
+        )
+        .await
     }
 
     async fn all_missing(
@@ -194,7 +242,11 @@ impl Schedules<'_> {
         for schedule in schedules {
             let standing = standing_at(self.0, schedule, at).await?;
             let missing = self.missing(schedule, &standing, at, known).await?;
-            found.extend(missing.into_iter().map(|instant| (instant, schedule.name.clone())));
+            found.extend(
+                missing
+                    .into_iter()
+                    .map(|instant| (instant, schedule.name.clone())),
+            );
         }
         found.sort();
         Ok(found)
@@ -210,18 +262,33 @@ impl Schedules<'_> {
         let from = at.before(schedule.missed.look_back);
         let pages = Pages::read(self.0, &schedule.name, Day::of(from), Day::of(at)).await?;
         let known = known(&pages);
-        Ok(missing(schedule, Seen { standing, from, known: &known }, at))
+        Ok(missing(
+            schedule,
+            Seen {
+                standing,
+                from,
+                known: &known,
+            },
+            at,
+        ))
     }
 
     /// Runs it now, whether or not it is paused; no instant of the schedule is touched.
     pub async fn trigger(&self, schedule: &Schedule) -> Result<Triggered, TriggerError> {
         let (id, now) = (self.0.new_id(), self.0.now());
         let instant = Time::from_micros(now.as_micros().div_euclid(1_000_000) * 1_000_000);
-        let answers = self.0.push_jobs(vec![schedule.job_by_hand(id, instant)]).await?;
+        let answers = self
+            .0
+            .push_jobs(vec![schedule.job_by_hand(id, instant)])
+            .await?;
         if answers.first() == Some(&Enqueued::Full) {
             return Err(TriggerError::Full(schedule.queue.clone()));
         }
-        let entry = Entry { instant, what: What::Triggered(id), at: now };
+        let entry = Entry {
+            instant,
+            what: What::Triggered(id),
+            at: now,
+        };
         let enter = |page: &mut Page| page.enter_by_hand(entry);
         let (_, is_entered) = change_page(self.0, &schedule.name, Day::of(instant), enter).await?;
         if !is_entered {
@@ -234,7 +301,11 @@ impl Schedules<'_> {
     /// Pauses a schedule on all processes, until it is resumed: instants from now on are skipped. Whether it was not paused before.
     pub async fn pause(&self, name: &ScheduleName) -> Answer<bool> {
         let now = self.0.now();
-        Ok(change_standing(self.0, name, |standing| standing.pause(now)).await?.1)
+        Ok(
+            change_standing(self.0, name, |standing| standing.pause(now))
+                .await?
+                .1,
+        )
     }
 
     /// Sets a paused schedule going again; what fell into the pause stays skipped. Whether it was paused.
@@ -243,6 +314,10 @@ impl Schedules<'_> {
             return Ok(false);
         }
         let now = self.0.now();
-        Ok(change_standing(self.0, name, |standing| standing.resume(now)).await?.1)
+        Ok(
+            change_standing(self.0, name, |standing| standing.resume(now))
+                .await?
+                .1,
+        )
     }
 }

@@ -23,12 +23,21 @@ fn page_cell(name: &ScheduleName, day: Day) -> String {
 
 /// The standing of a schedule; `None` if nobody has heard of it.
 pub(super) async fn standing(backstop: &Backstop, name: &ScheduleName) -> Answer<Option<Standing>> {
-    let cell = backstop.store().cells(vec![standing_cell(name)]).await?.pop().flatten();
+    let cell = backstop
+        .store()
+        .cells(vec![standing_cell(name)])
+        .await?
+        .pop()
+        .flatten();
     Ok(cell.as_ref().and_then(read))
 }
 
 /// The standing of a schedule as it would be if it were registered now; nothing is written.
-pub(super) async fn standing_at(backstop: &Backstop, schedule: &Schedule, now: Time) -> Answer<Standing> {
+pub(super) async fn standing_at(
+    backstop: &Backstop,
+    schedule: &Schedule,
+    now: Time,
+) -> Answer<Standing> {
     let known = standing(backstop, &schedule.name).await?;
     let mut standing = known.unwrap_or_else(|| Standing::new(now));
     standing.register(schedule, now);
@@ -41,7 +50,13 @@ pub(super) async fn change_standing<R>(
     name: &ScheduleName,
     change: impl FnMut(&mut Standing) -> R,
 ) -> Answer<(Standing, R)> {
-    update(backstop, &standing_cell(name), Standing::new(backstop.now()), change).await
+    update(
+        backstop,
+        &standing_cell(name),
+        Standing::new(backstop.now()),
+        change,
+    )
+    .await
 }
 
 /// Changes a page; answers what stands then, and what `change` said.
@@ -69,10 +84,21 @@ impl<'a> Pages<'a> {
         from: Day,
         until: Day,
     ) -> Answer<Self> {
-        let names = Day::through(from, until).take(CELLS_MAX).map(|day| page_cell(name, day)).collect();
+        let names = Day::through(from, until)
+            .take(CELLS_MAX)
+            .map(|day| page_cell(name, day))
+            .collect();
         let cells = backstop.store().cells(names).await?;
-        let pages = cells.iter().flatten().filter_map(read::<Page>).map(|page| (page.day(), page));
-        Ok(Self { backstop, name, by_day: pages.collect() })
+        let pages = cells
+            .iter()
+            .flatten()
+            .filter_map(read::<Page>)
+            .map(|page| (page.day(), page));
+        Ok(Self {
+            backstop,
+            name,
+            by_day: pages.collect(),
+        })
     }
 
     /// The instants that have an entry which counts.
@@ -82,31 +108,46 @@ impl<'a> Pages<'a> {
 
     /// What is entered for each.
     pub(super) fn entered(&self) -> BTreeMap<Time, What> {
-        self.entries().map(|entry| (entry.instant, entry.what)).collect()
+        self.entries()
+            .map(|entry| (entry.instant, entry.what))
+            .collect()
     }
 
     /// The instants that nobody misses: they have a run, another one stands for them, or they fell into a pause.
     pub(super) fn answered(&self) -> BTreeSet<Time> {
-        let is_answered =
-            |what: What| what.has_job() || matches!(what, What::Coalesced(_) | What::Skipped(Why::Paused));
-        self.entries().filter(|entry| is_answered(entry.what)).map(|entry| entry.instant).collect()
+        let is_answered = |what: What| {
+            what.has_job() || matches!(what, What::Coalesced(_) | What::Skipped(Why::Paused))
+        };
+        self.entries()
+            .filter(|entry| is_answered(entry.what))
+            .map(|entry| entry.instant)
+            .collect()
     }
 
     /// The instants that nothing is left to do about: all that have an entry, but for those that are in no queue yet.
     pub(super) fn settled(&self) -> BTreeSet<Time> {
-        self.entries().filter(|entry| entry.what != What::Due).map(|entry| entry.instant).collect()
+        self.entries()
+            .filter(|entry| entry.what != What::Due)
+            .map(|entry| entry.instant)
+            .collect()
     }
 
     /// The instants that are to be fired, the oldest first.
     pub(super) fn due(&self) -> Vec<Entry> {
         let now = self.backstop.now();
-        self.entries().filter(|entry| entry.is_due(now)).copied().collect()
+        self.entries()
+            .filter(|entry| entry.is_due(now))
+            .copied()
+            .collect()
     }
 
     /// The entries that count.
     fn entries(&self) -> impl Iterator<Item = &Entry> {
         let now = self.backstop.now();
-        self.by_day.values().flat_map(Page::entries).filter(move |entry| !entry.is_void(now))
+        self.by_day
+            .values()
+            .flat_map(Page::entries)
+            .filter(move |entry| !entry.is_void(now))
     }
 
     /// Enters what was decided where nobody was faster; answers those that count. Days go in their order: should this be cut
@@ -114,7 +155,8 @@ impl<'a> Pages<'a> {
     pub(super) async fn enter(&mut self, entries: &[Entry]) -> Answer<Vec<Entry>> {
         // By the clock at that very moment: a process that was held up must not take what others entered meanwhile for a mistake.
         let backstop = self.backstop;
-        self.write(entries, |page, entry| page.enter(entry, backstop.now())).await
+        self.write(entries, |page, entry| page.enter(entry, backstop.now()))
+            .await
     }
 
     /// Enters what became of due instants; answers those that count.
@@ -134,7 +176,11 @@ impl<'a> Pages<'a> {
         let mut counted = Vec::new();
         for (day, entries) in days {
             let enter = |page: &mut Page| {
-                entries.iter().copied().filter(|entry| write(page, *entry)).collect::<Vec<Entry>>()
+                entries
+                    .iter()
+                    .copied()
+                    .filter(|entry| write(page, *entry))
+                    .collect::<Vec<Entry>>()
             };
             let (page, said) = change_page(self.backstop, self.name, day, enter).await?;
             self.by_day.insert(day, page);
@@ -145,7 +191,11 @@ impl<'a> Pages<'a> {
 }
 
 /// The newest entries, at most `limit`, those of runs by hand among them.
-pub(super) async fn newest(backstop: &Backstop, name: &ScheduleName, limit: usize) -> Answer<Vec<Entry>> {
+pub(super) async fn newest(
+    backstop: &Backstop,
+    name: &ScheduleName,
+    limit: usize,
+) -> Answer<Vec<Entry>> {
     /// Days read at once: a schedule that runs every minute fills a cell a day.
     const STEP: usize = 4;
     // A day more than today: whoever wrote may have a clock that is ahead.
@@ -157,7 +207,11 @@ pub(super) async fn newest(backstop: &Backstop, name: &ScheduleName, limit: usiz
         let names = part.iter().rev().map(|day| page_cell(name, *day)).collect();
         let cells = backstop.store().cells(names).await?;
         let pages = cells.iter().flatten().filter_map(read::<Page>);
-        entries.extend(pages.flat_map(|page| page.newest_first()).filter(|entry| !entry.is_void(now)));
+        entries.extend(
+            pages
+                .flat_map(|page| page.newest_first())
+                .filter(|entry| !entry.is_void(now)),
+        );
         if entries.len() >= limit {
             break;
         }
@@ -184,7 +238,11 @@ pub(super) async fn given_up(
         let cells = backstop.store().cells(names).await?;
         let pages: Vec<Page> = cells.iter().flatten().filter_map(read).collect();
         let (mut are_there, mut are_new) = (false, false);
-        for entry in pages.iter().flat_map(Page::entries).filter(|entry| !entry.is_void(now)) {
+        for entry in pages
+            .iter()
+            .flat_map(Page::entries)
+            .filter(|entry| !entry.is_void(now))
+        {
             let is_new = entry.at >= since;
             (are_there, are_new) = (true, are_new || is_new);
             count += usize::from(is_new && entry.what.is_given_up());

@@ -52,7 +52,11 @@ impl Backstop {
         cursor: Option<String>,
     ) -> Answer<ToChange> {
         let state = search.state()?;
-        let sieve = OfSearch { search, state, redaction };
+        let sieve = OfSearch {
+            search,
+            state,
+            redaction,
+        };
         let walked = walked(&search.filter, state);
         let mut page = sift(self, &walked, Order::Newest, cursor, READ_MAX, &sieve).await?;
         page.jobs.retain(|job| permitted(action, job.state).is_ok());
@@ -63,7 +67,10 @@ impl Backstop {
             cursor: None,
             max: AMEND_MAX,
         };
-        Ok(ToChange { amendments: by_queue(page.jobs).into_iter().map(amendment).collect(), next: page.next })
+        Ok(ToChange {
+            amendments: by_queue(page.jobs).into_iter().map(amendment).collect(),
+            next: page.next,
+        })
     }
 
     /// Counts the jobs that fit and that `action` applies to: up to `max` of them, and for not much longer than `within`.
@@ -75,18 +82,28 @@ impl Backstop {
         max: u64,
         within: Duration,
     ) -> Answer<Tally> {
-        let sieve = OfSearch { search, state: search.state()?, redaction };
+        let sieve = OfSearch {
+            search,
+            state: search.state()?,
+            redaction,
+        };
         let (filter, began) = (search.narrowed()?, Instant::now());
         let (mut count, mut cursor) = (0, None);
         loop {
             // Nothing is changed on the way: the list of the state is the shortest way through.
             let page = sift(self, &filter, Order::Newest, cursor, READ_MAX, &sieve).await?;
-            let meant = page.jobs.iter().filter(|job| permitted(action, job.state).is_ok());
+            let meant = page
+                .jobs
+                .iter()
+                .filter(|job| permitted(action, job.state).is_ok());
             count += meant.count() as u64;
             match page.next {
                 None => return Ok(Tally::up_to(max, count)),
                 Some(_) if count > max || began.elapsed() >= within => {
-                    return Ok(Tally { count: count.min(max), is_all: false });
+                    return Ok(Tally {
+                        count: count.min(max),
+                        is_all: false,
+                    });
                 }
                 next => cursor = next,
             }
@@ -97,13 +114,20 @@ impl Backstop {
 impl Tally {
     /// So many, of which at most `max` are told.
     pub fn up_to(max: u64, count: u64) -> Self {
-        Self { count: count.min(max), is_all: count <= max }
+        Self {
+            count: count.min(max),
+            is_all: count <= max,
+        }
     }
 }
 
 /// What of an amendment was refused, as a filter has it: who no longer fits was not meant.
 pub fn refused(amended: &Amended) -> impl Iterator<Item = (JobId, Refusal)> {
-    amended.refused.iter().copied().filter(|(_, refusal)| refusal.is_by_others())
+    amended
+        .refused
+        .iter()
+        .copied()
+        .filter(|(_, refusal)| refusal.is_by_others())
 }
 
 /// The list that is walked, by the table above.
@@ -112,7 +136,10 @@ fn walked(filter: &Filter, state: Option<State>) -> Filter {
         None | Some(State::Scheduled | State::Ready | State::Retrying) => None,
         Some(State::Running | State::Done | State::Dead | State::Cancelled) => state,
     };
-    Filter { state: of_list, ..filter.clone() }
+    Filter {
+        state: of_list,
+        ..filter.clone()
+    }
 }
 
 #[cfg(test)]

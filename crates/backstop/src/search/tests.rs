@@ -14,13 +14,24 @@ fn text(text: &str) -> SearchText {
 
 fn check(payload: &str, searched: &str, is_found: bool) {
     let payload = Payload::stored(payload.as_bytes().to_vec());
-    assert_eq!(text(searched).is_in(&payload, &Redaction::default()), is_found, "{searched} in {payload:?}");
+    assert_eq!(
+        text(searched).is_in(&payload, &Redaction::default()),
+        is_found,
+        "{searched} in {payload:?}"
+    );
 }
 
 #[test]
 fn a_part_of_what_is_shown_is_found_in_whatever_case() {
     let payload = r#"{"to":"Ada@Example.org","n":17}"#;
-    for found in ["ada@example", "ADA", "\"n\":17", "{\"to\"", "org\",", payload] {
+    for found in [
+        "ada@example",
+        "ADA",
+        "\"n\":17",
+        "{\"to\"",
+        "org\",",
+        payload,
+    ] {
         check(payload, found, true);
     }
     for missing in ["ada@example.com", "n: 17", "18", "a  b"] {
@@ -34,9 +45,19 @@ fn a_part_of_what_is_shown_is_found_in_whatever_case() {
 #[test]
 fn what_is_hidden_is_not_found_by_trying() {
     let payload = r#"{"user":"ada","password":"hunter2","deep":[{"api_key":"k-123"}]}"#;
-    for hidden in ["hunter2", "h", "unter", "k-1", "\"hunter2\"", "password\":\"h"] {
+    for hidden in [
+        "hunter2",
+        "h",
+        "unter",
+        "k-1",
+        "\"hunter2\"",
+        "password\":\"h",
+    ] {
         // A letter that stands elsewhere too says nothing about the secret.
-        let is_elsewhere = payload.replace("hunter2", "").replace("k-123", "").contains(hidden);
+        let is_elsewhere = payload
+            .replace("hunter2", "")
+            .replace("k-123", "")
+            .contains(hidden);
         check(payload, hidden, is_elsewhere);
     }
     check(payload, "password\":\"[redacted]", true);
@@ -55,29 +76,58 @@ fn what_is_known_to_be_secret_is_hidden_wherever_it_stands() {
 fn a_text_says_something_and_not_too_much() {
     assert_eq!("".parse::<SearchText>(), Err(BadSearch::Empty));
     assert_eq!(" \t ".parse::<SearchText>(), Err(BadSearch::Empty));
-    assert_eq!(text("  ada lovelace ").as_str(), "ada lovelace", "on every surface alike");
-    assert_eq!("ä".repeat(SEARCH_CHARS_MAX + 1).parse::<SearchText>(), Err(BadSearch::TooLong));
+    assert_eq!(
+        text("  ada lovelace ").as_str(),
+        "ada lovelace",
+        "on every surface alike"
+    );
+    assert_eq!(
+        "ä".repeat(SEARCH_CHARS_MAX + 1).parse::<SearchText>(),
+        Err(BadSearch::TooLong)
+    );
     let longest = "Ä".repeat(SEARCH_CHARS_MAX);
     assert_eq!(text(&longest).as_str(), longest);
 }
 
 /// So many jobs of queue `q`, every tenth of which is for ada.
 async fn given(count: usize) -> Test {
-    let (test, queue, kind) = (start(), QueueName::new("q").unwrap(), Kind::new("k").unwrap());
+    let (test, queue, kind) = (
+        start(),
+        QueueName::new("q").unwrap(),
+        Kind::new("k").unwrap(),
+    );
     for from in (0..count).step_by(ENQUEUE_JOBS_MAX) {
         let job = |n: usize| {
             let who = if n.is_multiple_of(10) { "ada" } else { "bob" };
             let payload = Payload::json(format!(r#"{{"to":"{who}","n":{n}}}"#)).unwrap();
-            NewJob::new(JobId::named(&n.to_string()), queue.clone(), kind.clone(), payload)
+            NewJob::new(
+                JobId::named(&n.to_string()),
+                queue.clone(),
+                kind.clone(),
+                payload,
+            )
         };
-        let jobs = (from..count.min(from + ENQUEUE_JOBS_MAX)).map(job).collect();
-        test.backstop.store().enqueue(jobs, test.backstop.now()).await.unwrap();
+        let jobs = (from..count.min(from + ENQUEUE_JOBS_MAX))
+            .map(job)
+            .collect();
+        test.backstop
+            .store()
+            .enqueue(jobs, test.backstop.now())
+            .await
+            .unwrap();
     }
     test
 }
 
 fn for_ada(state: Option<State>) -> Search {
-    Search { filter: Filter { state, ..Filter::default() }, text: Some(text("\"ada\"")), worker: None }
+    Search {
+        filter: Filter {
+            state,
+            ..Filter::default()
+        },
+        text: Some(text("\"ada\"")),
+        worker: None,
+    }
 }
 
 #[tokio::test]
@@ -86,8 +136,11 @@ async fn pages_bring_each_job_that_fits_once_and_no_other() {
     for limit in [1, 3, 50] {
         let (mut found, mut cursor) = (Vec::new(), None);
         loop {
-            let page =
-                test.backstop.search(&for_ada(None), &Redaction::default(), cursor, limit).await.unwrap();
+            let page = test
+                .backstop
+                .search(&for_ada(None), &Redaction::default(), cursor, limit)
+                .await
+                .unwrap();
             assert!(page.jobs.len() <= limit);
             found.extend(page.jobs.into_iter().map(|job| job.id));
             cursor = page.next;
@@ -95,8 +148,15 @@ async fn pages_bring_each_job_that_fits_once_and_no_other() {
                 break;
             }
         }
-        let expected: BTreeSet<JobId> = (0..95).step_by(10).map(|n| JobId::named(&n.to_string())).collect();
-        assert_eq!((found.len(), found.into_iter().collect()), (expected.len(), expected), "{limit}");
+        let expected: BTreeSet<JobId> = (0..95)
+            .step_by(10)
+            .map(|n| JobId::named(&n.to_string()))
+            .collect();
+        assert_eq!(
+            (found.len(), found.into_iter().collect()),
+            (expected.len(), expected),
+            "{limit}"
+        );
     }
 }
 
@@ -116,7 +176,16 @@ impl Sieve for Nobody {
 async fn a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
     let test = given(1_500).await;
     let look = async |cursor| {
-        sift(&test.backstop, &Filter::default(), Order::Newest, cursor, 50, &Nobody).await.unwrap()
+        sift(
+            &test.backstop,
+            &Filter::default(),
+            Order::Newest,
+            cursor,
+            50,
+            &Nobody,
+        )
+        .await
+        .unwrap()
     };
     let first = look(None).await;
     assert!(first.jobs.is_empty() && first.next.is_some());
@@ -128,7 +197,12 @@ async fn a_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
 fn a_call_brings_no_more_than_a_few_megabytes_once_payloads_are_known() {
     let check = |size, is_all_fitting, largest, missing, expected| {
         assert_eq!(
-            Look { size, is_all_fitting, largest }.next(missing),
+            Look {
+                size,
+                is_all_fitting,
+                largest
+            }
+            .next(missing),
             expected,
             "{size} {largest} {missing}"
         );
@@ -156,46 +230,121 @@ async fn running_jobs_are_found_by_the_worker_that_holds_them() {
             number: LeaseNumber::draw(number),
             worker: WorkerName::new(worker),
             until: test.backstop.now().after(Span::minutes(1)),
-            wants: vec![Want { queue: QueueName::new("q").unwrap(), max: 2 }],
+            wants: vec![Want {
+                queue: QueueName::new("q").unwrap(),
+                max: 2,
+            }],
         };
-        assert_eq!(test.backstop.store().claim(claim, test.backstop.now()).await.unwrap().runs.len(), 2);
+        assert_eq!(
+            test.backstop
+                .store()
+                .claim(claim, test.backstop.now())
+                .await
+                .unwrap()
+                .runs
+                .len(),
+            2
+        );
     }
     let look = async |worker: &str, state| {
-        let filter = Filter { state, ..Filter::default() };
-        let search = Search { filter, text: None, worker: Some(WorkerName::new(worker)) };
-        test.backstop.search(&search, &Redaction::default(), None, 50).await
+        let filter = Filter {
+            state,
+            ..Filter::default()
+        };
+        let search = Search {
+            filter,
+            text: None,
+            worker: Some(WorkerName::new(worker)),
+        };
+        test.backstop
+            .search(&search, &Redaction::default(), None, 50)
+            .await
     };
     let found = look("two", None).await.unwrap().jobs;
     assert_eq!(found.len(), 2);
-    assert!(found.iter().all(|job| job.held_by.as_ref().unwrap().worker.as_str() == "two"));
-    assert!(look("three", Some(State::Running)).await.unwrap().jobs.is_empty());
+    assert!(
+        found
+            .iter()
+            .all(|job| job.held_by.as_ref().unwrap().worker.as_str() == "two")
+    );
+    assert!(
+        look("three", Some(State::Running))
+            .await
+            .unwrap()
+            .jobs
+            .is_empty()
+    );
     let refused = look("two", Some(State::Dead)).await.unwrap_err();
-    assert!(refused.to_string().contains("a worker holds running jobs only"), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .contains("a worker holds running jobs only"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
 async fn what_is_found_is_changed_and_nothing_else_is() {
     let test = given(95).await;
     let changes = test.backstop.changes("ada");
-    let cancelled =
-        changes.amend_found(&for_ada(None), &Redaction::default(), &Action::Cancel).await.unwrap();
+    let cancelled = changes
+        .amend_found(&for_ada(None), &Redaction::default(), &Action::Cancel)
+        .await
+        .unwrap();
     assert_eq!((cancelled.count, cancelled.refused.len()), (10, 0));
-    let counts = test.backstop.store().queues(test.backstop.now()).await.unwrap()[0].counts;
-    assert_eq!((counts.of(State::Cancelled), counts.of(State::Ready)), (10, 85));
-    let again = changes.amend_found(&for_ada(None), &Redaction::default(), &Action::Cancel).await.unwrap();
-    assert_eq!((again.count, again.refused.len()), (0, 0), "what cannot be cancelled does not fit");
+    let counts = test
+        .backstop
+        .store()
+        .queues(test.backstop.now())
+        .await
+        .unwrap()[0]
+        .counts;
+    assert_eq!(
+        (counts.of(State::Cancelled), counts.of(State::Ready)),
+        (10, 85)
+    );
+    let again = changes
+        .amend_found(&for_ada(None), &Redaction::default(), &Action::Cancel)
+        .await
+        .unwrap();
+    assert_eq!(
+        (again.count, again.refused.len()),
+        (0, 0),
+        "what cannot be cancelled does not fit"
+    );
     let ready = for_ada(Some(State::Ready));
-    assert_eq!(changes.amend_found(&ready, &Redaction::default(), &Action::Delete).await.unwrap().count, 0);
+    assert_eq!(
+        changes
+            .amend_found(&ready, &Redaction::default(), &Action::Delete)
+            .await
+            .unwrap()
+            .count,
+        0
+    );
     let entries = test.backstop.audit("").entries(10).await.unwrap();
-    let told: Vec<String> = entries.iter().map(|entry| entry.selection.to_string()).collect();
-    assert!(told.contains(&r#"{"matching":{"state":"ready","text":"\"ada\""}}"#.to_owned()), "{told:?}");
+    let told: Vec<String> = entries
+        .iter()
+        .map(|entry| entry.selection.to_string())
+        .collect();
+    assert!(
+        told.contains(&r#"{"matching":{"state":"ready","text":"\"ada\""}}"#.to_owned()),
+        "{told:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_secret_selects_nothing_to_change() {
     let test = start();
-    test.backstop.draft("q").payload(r#"{"password":"hunter2"}"#).push().await.unwrap();
-    let search = Search { text: Some(text("hunter2")), ..Search::default() };
+    test.backstop
+        .draft("q")
+        .payload(r#"{"password":"hunter2"}"#)
+        .push()
+        .await
+        .unwrap();
+    let search = Search {
+        text: Some(text("hunter2")),
+        ..Search::default()
+    };
     let changed = test
         .backstop
         .changes("ada")
@@ -208,9 +357,20 @@ async fn a_secret_selects_nothing_to_change() {
 #[tokio::test]
 async fn a_secret_that_somebody_looks_for_is_not_told_by_the_audit() {
     let test = start();
-    let search = Search { text: Some(text("password=hunter2")), ..Search::default() };
+    let search = Search {
+        text: Some(text("password=hunter2")),
+        ..Search::default()
+    };
     let changes = test.backstop.changes("ada");
-    changes.amend_found(&search, &Redaction::default(), &Action::Cancel).await.unwrap();
-    let told = test.backstop.audit("").entries(1).await.unwrap()[0].selection.to_string();
-    assert!(told.contains("password=") && !told.contains("hunter2"), "{told}");
+    changes
+        .amend_found(&search, &Redaction::default(), &Action::Cancel)
+        .await
+        .unwrap();
+    let told = test.backstop.audit("").entries(1).await.unwrap()[0]
+        .selection
+        .to_string();
+    assert!(
+        told.contains("password=") && !told.contains("hunter2"),
+        "{told}"
+    );
 }

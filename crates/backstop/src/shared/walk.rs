@@ -15,7 +15,12 @@ pub(crate) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// From the first.
     pub(crate) fn new(backstop: &'a Backstop, prefix: impl Into<String>) -> Self {
-        Self { backstop, prefix: prefix.into(), after: None, is_over: false }
+        Self {
+            backstop,
+            prefix: prefix.into(),
+            after: None,
+            is_over: false,
+        }
     }
 
     /// From where another one stood.
@@ -33,7 +38,11 @@ impl<'a> Walk<'a> {
         if self.is_over {
             return Ok(None);
         }
-        let query = CellQuery { prefix: self.prefix.clone(), after: self.after.clone(), limit: CELLS_MAX };
+        let query = CellQuery {
+            prefix: self.prefix.clone(),
+            after: self.after.clone(),
+            limit: CELLS_MAX,
+        };
         let page = self.backstop.store().list_cells(query).await?;
         self.is_over = page.len() < CELLS_MAX;
         self.after = page.last().map(|cell| cell.name.clone());
@@ -59,7 +68,10 @@ pub(crate) async fn remove(backstop: &Backstop, cells: &[Cell]) -> Answer<()> {
             version: backstop.random().bits().cast_signed(),
             value: None,
         };
-        backstop.store().swap(part.iter().map(removal).collect()).await?;
+        backstop
+            .store()
+            .swap(part.iter().map(removal).collect())
+            .await?;
     }
     Ok(())
 }

@@ -8,7 +8,12 @@ use mysql_async::{Conn, Error, Opts, OptsBuilder, ServerError, SslOpts};
 /// The server stopped a statement at its time limit: MariaDB's number for it, and MySQL's.
 const STOPPED: [u16; 2] = [1_969, 3_024];
 /// The driver's own words for TLS, which could switch its checks off.
-const DRIVERS_WORDS: [&str; 4] = ["require_ssl", "verify_ca", "verify_identity", "built_in_roots"];
+const DRIVERS_WORDS: [&str; 4] = [
+    "require_ssl",
+    "verify_ca",
+    "verify_identity",
+    "built_in_roots",
+];
 
 /// An address in parts: what the driver takes, and what it does not.
 #[derive(PartialEq, Eq, Debug)]
@@ -35,7 +40,9 @@ impl Dial {
                 ("ssl-mode", value) => mode = Some(value.to_ascii_lowercase()),
                 ("ssl-ca", value) => file = Some(value.to_owned()),
                 (word, _) if DRIVERS_WORDS.contains(&word) => {
-                    return Err(format!("`{word}` is not for here; write ssl-mode=verify-identity for TLS"));
+                    return Err(format!(
+                        "`{word}` is not for here; write ssl-mode=verify-identity for TLS"
+                    ));
                 }
                 _ => kept.push(param),
             }
@@ -51,13 +58,22 @@ impl Dial {
                 ));
             }
         };
-        let query = if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) };
-        Ok(Self { url: format!("mysql://{place}{query}"), tls })
+        let query = if kept.is_empty() {
+            String::new()
+        } else {
+            format!("?{}", kept.join("&"))
+        };
+        Ok(Self {
+            url: format!("mysql://{place}{query}"),
+            tls,
+        })
     }
 
     fn opts(&self) -> Result<OptsBuilder, Error> {
         let opts = OptsBuilder::from_opts(Opts::from_url(&self.url)?);
-        let Tls::Verified(file) = &self.tls else { return Ok(opts) };
+        let Tls::Verified(file) = &self.tls else {
+            return Ok(opts);
+        };
         // Fails only if the program has chosen one already, and then that one is used.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let roots = if let Some(file) = file {
@@ -65,10 +81,15 @@ impl Dial {
             vec![read.map_err(|error| Error::Other(format!("ssl-ca={file}: {error}").into()))?]
         } else {
             let known = rustls_native_certs::load_native_certs().certs;
-            known.into_iter().map(|certificate| certificate.to_vec()).collect()
+            known
+                .into_iter()
+                .map(|certificate| certificate.to_vec())
+                .collect()
         };
         let roots = roots.into_iter().map(Into::into).collect();
-        let ssl = SslOpts::default().with_disable_built_in_roots(true).with_root_certs(roots);
+        let ssl = SslOpts::default()
+            .with_disable_built_in_roots(true)
+            .with_root_certs(roots);
         Ok(opts.ssl_opts(Some(ssl)))
     }
 }
@@ -89,7 +110,11 @@ pub(crate) async fn is_mariadb(conn: &mut Conn) -> mysql_async::Result<bool> {
 pub(crate) fn time_limit(is_mariadb: bool, limit: Span) -> String {
     let millis = limit.as_millis().max(1);
     if is_mariadb {
-        format!("SET SESSION max_statement_time = {}.{:03}", millis / 1_000, millis % 1_000)
+        format!(
+            "SET SESSION max_statement_time = {}.{:03}",
+            millis / 1_000,
+            millis % 1_000
+        )
     } else {
         format!("SET SESSION max_execution_time = {millis}")
     }
@@ -108,14 +133,39 @@ mod tests {
     fn an_address_says_whether_tls_is_wanted_and_never_that_it_is_not_checked() {
         let dial = |query: &str| Dial::new(&format!("mariadb://ada:x@db/shop{query}"));
         let url = "mysql://ada:x@db/shop".to_owned();
-        assert_eq!(dial(""), Ok(Dial { url: url.clone(), tls: Tls::Off }));
-        assert_eq!(dial("?ssl-mode=DISABLED"), Ok(Dial { url: url.clone(), tls: Tls::Off }));
-        let checked = Dial { url: format!("{url}?wait_timeout=9"), tls: Tls::Verified(None) };
+        assert_eq!(
+            dial(""),
+            Ok(Dial {
+                url: url.clone(),
+                tls: Tls::Off
+            })
+        );
+        assert_eq!(
+            dial("?ssl-mode=DISABLED"),
+            Ok(Dial {
+                url: url.clone(),
+                tls: Tls::Off
+            })
+        );
+        let checked = Dial {
+            url: format!("{url}?wait_timeout=9"),
+            tls: Tls::Verified(None),
+        };
         assert_eq!(dial("?ssl-mode=required&wait_timeout=9"), Ok(checked));
-        let own = Dial { url, tls: Tls::Verified(Some("/ca.pem".to_owned())) };
+        let own = Dial {
+            url,
+            tls: Tls::Verified(Some("/ca.pem".to_owned())),
+        };
         assert_eq!(dial("?ssl-ca=/ca.pem"), Ok(own));
-        for refused in ["?ssl-mode=preferred", "?ssl-mode=", "?require_ssl=true&verify_ca=false"] {
-            assert!(dial(refused).is_err_and(|wrong| wrong.contains("verify-identity")), "{refused}");
+        for refused in [
+            "?ssl-mode=preferred",
+            "?ssl-mode=",
+            "?require_ssl=true&verify_ca=false",
+        ] {
+            assert!(
+                dial(refused).is_err_and(|wrong| wrong.contains("verify-identity")),
+                "{refused}"
+            );
         }
     }
 }

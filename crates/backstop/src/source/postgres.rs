@@ -6,9 +6,13 @@ use tokio_postgres::Client;
 
 /// Connects; or why not.
 pub(crate) async fn connect(address: &Address) -> Result<Client, String> {
-    backstop_postgres::connect(address.as_written()).await.map_err(|error| match error {
-        // It is the database of the rows that is spoken of, not the store.
-        StoreError::Unavailable { cause, .. } => format!("the database cannot be reached: {cause}"),
-        other => other.to_string(),
-    })
+    backstop_postgres::connect(address.as_written())
+        .await
+        .map_err(|error| match error {
+            // It is the database of the rows that is spoken of, not the store.
+            StoreError::Unavailable { cause, .. } => {
+                format!("the database cannot be reached: {cause}")
+            }
+            other => other.to_string(),
+        })
 }

@@ -6,7 +6,9 @@
 use backstop_core::failure::History;
 use backstop_core::port::Burial;
 use backstop_core::verdict::Reason;
-use backstop_core::{JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Time, TraceContext};
+use backstop_core::{
+    JobId, Kind, NewJob, Payload, Priority, QueueName, RetryPolicy, Time, TraceContext,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -71,19 +73,30 @@ pub(crate) fn encode(burial: &Burial) -> String {
         inserted_at: burial.inserted_at,
         finished_at: burial.finished_at,
         reason: burial.reason.to_string(),
-        history: burial.history.as_bytes().and_then(|bytes| serde_json::from_slice(bytes).ok()),
+        history: burial
+            .history
+            .as_bytes()
+            .and_then(|bytes| serde_json::from_slice(bytes).ok()),
     };
-    let record = serde_json::value::to_raw_value(&record).expect("a record has only text, numbers and lists");
-    let line = Line { crc32: checksum(record.get()), record: &record };
+    let record = serde_json::value::to_raw_value(&record)
+        .expect("a record has only text, numbers and lists");
+    let line = Line {
+        crc32: checksum(record.get()),
+        record: &record,
+    };
     serde_json::to_string(&line).expect("a line has only texts")
 }
 
 /// The dead letter that a line holds.
 pub(crate) fn decode(line: &[u8]) -> Result<Burial, BadLine> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| BadLine::Torn(error.to_string()))?;
+    let line: Line<'_> =
+        serde_json::from_slice(line).map_err(|error| BadLine::Torn(error.to_string()))?;
     let found = checksum(line.record.get());
     if found != line.crc32 {
-        return Err(BadLine::Changed { written: line.crc32, found });
+        return Err(BadLine::Changed {
+            written: line.crc32,
+            found,
+        });
     }
     burial(line.record.get()).map_err(BadLine::Unknown)
 }
@@ -92,7 +105,9 @@ fn burial(record: &str) -> Result<Burial, String> {
     let record: Record = serde_json::from_str(record).map_err(|error| error.to_string())?;
     let payload = Payload::json(record.payload).map_err(|error| error.to_string())?;
     let reason: Reason = record.reason.parse().map_err(|error| format!("{error}"))?;
-    let history = record.history.map(|history| history.get().as_bytes().to_vec());
+    let history = record
+        .history
+        .map(|history| history.get().as_bytes().to_vec());
     let job = NewJob::new(record.id, record.queue, record.kind, payload);
     Ok(Burial {
         job: NewJob {
@@ -114,9 +129,9 @@ fn burial(record: &str) -> Result<Burial, String> {
 
 /// CRC-32 as zip, PNG and Ethernet have it, in hexadecimal digits.
 pub(crate) fn checksum(text: &str) -> String {
-    let crc = text
-        .bytes()
-        .fold(u32::MAX, |crc, byte| CRC_TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)] ^ (crc >> 8));
+    let crc = text.bytes().fold(u32::MAX, |crc, byte| {
+        CRC_TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)] ^ (crc >> 8)
+    });
     format!("{:08x}", !crc)
 }
 
@@ -126,7 +141,11 @@ const CRC_TABLE: [u32; 256] = {
     while at < 256 {
         let (mut crc, mut bit) = (at as u32, 0);
         while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
+            crc = if crc & 1 == 1 {
+                (crc >> 1) ^ 0xedb8_8320
+            } else {
+                crc >> 1
+            };
             bit += 1;
         }
         table[at] = crc;
@@ -150,15 +169,22 @@ mod tests {
             Payload::json(payload.to_owned()).unwrap(),
         );
         let at = Time::from_micros(1_767_225_600_123_456);
-        let mut failure =
-            Failure::new(at, 1, Cause::Failed, &WorkerName::new("w"), ErrorReport::message("a\nb"));
+        let mut failure = Failure::new(
+            at,
+            1,
+            Cause::Failed,
+            &WorkerName::new("w"),
+            ErrorReport::message("a\nb"),
+        );
         failure.retry_in = Some(Span::millis(1_250));
         Burial {
             job: NewJob {
                 priority: Priority::High,
                 run_at: Some(at),
                 retry: Some(RetryPolicy::default()),
-                trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().ok(),
+                trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+                    .parse()
+                    .ok(),
                 ..job
             },
             attempts: 3,
@@ -173,7 +199,12 @@ mod tests {
 
     #[test]
     fn a_dead_letter_comes_back_to_the_byte() {
-        for payload in ["null", " [1 ,\n\t2]\r\n", r#"{"a":"\u0000\n\"","b":1e400}"#, "\"\u{2028}é🙂\""] {
+        for payload in [
+            "null",
+            " [1 ,\n\t2]\r\n",
+            r#"{"a":"\u0000\n\"","b":1e400}"#,
+            "\"\u{2028}é🙂\"",
+        ] {
             let burial = burial(payload);
             let line = encode(&burial);
             assert!(!line.contains('\n'), "{line}");
@@ -185,7 +216,10 @@ mod tests {
     fn a_line_cut_anywhere_is_recognised() {
         let line = encode(&burial("[1,2,3]"));
         for end in 0..line.len() {
-            assert!(matches!(decode(&line.as_bytes()[..end]), Err(BadLine::Torn(_))), "cut at {end}");
+            assert!(
+                matches!(decode(&line.as_bytes()[..end]), Err(BadLine::Torn(_))),
+                "cut at {end}"
+            );
         }
     }
 
@@ -195,7 +229,11 @@ mod tests {
         for at in 0..line.len() {
             let mut bytes = line.clone().into_bytes();
             bytes[at] ^= 1;
-            assert!(decode(&bytes).is_err(), "{}", String::from_utf8_lossy(&bytes));
+            assert!(
+                decode(&bytes).is_err(),
+                "{}",
+                String::from_utf8_lossy(&bytes)
+            );
         }
     }
 

@@ -71,15 +71,29 @@ pub(crate) struct Rest {
 
 impl Segments {
     pub(crate) fn new(settings: SpillSettings, random: Random) -> Self {
-        Self { settings, random, owner: None, sequence: 0, open: None, sealed: Vec::new() }
+        Self {
+            settings,
+            random,
+            owner: None,
+            sequence: 0,
+            open: None,
+            sealed: Vec::new(),
+        }
     }
 
     /// Writes a line durably, if there is room for it. Two processes at once may exceed the bound by a line.
     pub(crate) fn append(&mut self, line: &str) -> Result<PathBuf, SpillError> {
         let held = total_bytes(&self.settings.directory)?;
         if held + line.len() as u64 >= self.settings.total_bytes_max {
-            let (directory, max) = (self.settings.directory.clone(), self.settings.total_bytes_max);
-            return Err(SpillError::Full { directory, held, max });
+            let (directory, max) = (
+                self.settings.directory.clone(),
+                self.settings.total_bytes_max,
+            );
+            return Err(SpillError::Full {
+                directory,
+                held,
+                max,
+            });
         }
         self.write(&format!("{line}\n"))
     }
@@ -109,7 +123,11 @@ impl Segments {
                 }
             }
         }
-        Ok(self.sealed.iter().map(|segment| segment.path.clone()).collect())
+        Ok(self
+            .sealed
+            .iter()
+            .map(|segment| segment.path.clone())
+            .collect())
     }
 
     /// Ends a round with a segment: what is left of it is written anew, if that makes a difference, before it is removed. A
@@ -134,16 +152,24 @@ impl Segments {
     }
 
     fn holds(&self, path: &Path) -> bool {
-        self.sealed.iter().chain(&self.open).any(|segment| segment.path == path)
+        self.sealed
+            .iter()
+            .chain(&self.open)
+            .any(|segment| segment.path == path)
     }
 
     fn is_crowded_by(&self, path: &Path) -> bool {
         let small = |segment: &Segment| segment.bytes * 2 < self.settings.segment_bytes_max;
-        self.sealed.len() > CROWD && self.sealed.iter().any(|segment| segment.path == path && small(segment))
+        self.sealed.len() > CROWD
+            && self
+                .sealed
+                .iter()
+                .any(|segment| segment.path == path && small(segment))
     }
 
     fn write(&mut self, text: &str) -> Result<PathBuf, SpillError> {
-        let is_over = |segment: &Segment| segment.bytes + text.len() as u64 > self.settings.segment_bytes_max;
+        let is_over =
+            |segment: &Segment| segment.bytes + text.len() as u64 > self.settings.segment_bytes_max;
         if self.open.as_ref().is_some_and(is_over) {
             self.seal();
         }
@@ -164,7 +190,8 @@ impl Segments {
 
     fn create(&mut self) -> Result<Segment, SpillError> {
         let directory = self.settings.directory.clone();
-        make_directory(&directory).map_err(|cause| SpillError::disk("making", &directory, cause))?;
+        make_directory(&directory)
+            .map_err(|cause| SpillError::disk("making", &directory, cause))?;
         let draw = || format!("{}-{:016x}", std::process::id(), self.random.bits());
         let owner = self.owner.get_or_insert_with(draw);
         for _ in 0..NAMES_MAX {
@@ -198,11 +225,20 @@ impl Segments {
 impl Segment {
     /// A new file, locked; `None` if the name is taken, or if somebody took it for a dead process's in between.
     fn create(path: &Path) -> io::Result<Option<Self>> {
-        let file = match OpenOptions::new().append(true).create_new(true).mode(0o600).open(path) {
+        let file = match OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+        {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             opened => opened?,
         };
-        Ok(locked(&file)?.then(|| Self { path: path.to_owned(), file, bytes: 0 }))
+        Ok(locked(&file)?.then(|| Self {
+            path: path.to_owned(),
+            file,
+            bytes: 0,
+        }))
     }
 
     /// A dead process's segment, locked; `None` if its process lives, or somebody else has it or had it.
@@ -217,11 +253,18 @@ impl Segment {
         let metadata = file.metadata()?;
         // Opened before and locked after its last holder removed it: all of it is taken in.
         let is_there = metadata.nlink() > 0;
-        Ok(is_there.then(|| Self { path: path.to_owned(), file, bytes: metadata.len() }))
+        Ok(is_there.then(|| Self {
+            path: path.to_owned(),
+            file,
+            bytes: metadata.len(),
+        }))
     }
 
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
-        let written = self.file.write_all(text).and_then(|()| self.file.sync_data());
+        let written = self
+            .file
+            .write_all(text)
+            .and_then(|()| self.file.sync_data());
         match written {
             Ok(()) => self.bytes += text.len() as u64,
             // Tidiness only: a torn line would be recognised.
@@ -244,7 +287,10 @@ fn locked(file: &File) -> io::Result<bool> {
 pub(crate) fn read(path: &Path) -> Result<Contents, SpillError> {
     let bytes = std::fs::read(path).map_err(|cause| SpillError::disk("reading", path, cause))?;
     let mut contents = Contents::default();
-    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    for line in bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
         match decode(line) {
             Ok(burial) => {
                 let line = String::from_utf8_lossy(line).into_owned();
@@ -268,12 +314,17 @@ pub(crate) fn set_aside_in(directory: &Path) -> Result<Vec<PathBuf>, SpillError>
 
 /// Bytes of all files of a directory that are ours.
 pub(crate) fn total_bytes(directory: &Path) -> Result<u64, SpillError> {
-    let files = files_in(directory, SEGMENT)?.into_iter().chain(files_in(directory, SET_ASIDE)?);
+    let files = files_in(directory, SEGMENT)?
+        .into_iter()
+        .chain(files_in(directory, SET_ASIDE)?);
     Ok(files.map(|(_, bytes)| bytes).sum())
 }
 
 fn paths_in(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, SpillError> {
-    let mut paths: Vec<_> = files_in(directory, ending)?.into_iter().map(|(path, _)| path).collect();
+    let mut paths: Vec<_> = files_in(directory, ending)?
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect();
     paths.sort_unstable();
     Ok(paths)
 }
@@ -304,7 +355,12 @@ fn files_in(directory: &Path, ending: &str) -> Result<Vec<(PathBuf, u64)>, Spill
 fn set_aside(path: &Path, lines: &[Vec<u8>]) -> Result<(), SpillError> {
     let mut text = lines.join(&b'\n');
     text.push(b'\n');
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
     let written = file.and_then(|mut file| {
         file.write_all(&text)?;
         file.sync_all()?;

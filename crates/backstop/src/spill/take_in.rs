@@ -49,7 +49,11 @@ pub(super) async fn keep_taking_in(spill: Weak<Inner>, first_wait: Span) {
         if spill.ends().await {
             return;
         }
-        let longer = if taken > 0 { FIRST_WAIT } else { wait.times(2).max(FIRST_WAIT).min(WAIT_MAX) };
+        let longer = if taken > 0 {
+            FIRST_WAIT
+        } else {
+            wait.times(2).max(FIRST_WAIT).min(WAIT_MAX)
+        };
         // Spread, so that processes that lost one store do not come back to it together.
         wait = longer.scaled(0.75 + 0.25 * spill.random.unit());
     }
@@ -70,7 +74,10 @@ impl Inner {
             self.take_segment(path, &mut taken).await;
         }
         if taken.records > 0 {
-            tracing::info!(records = taken.records, "spilled dead letters are in the store");
+            tracing::info!(
+                records = taken.records,
+                "spilled dead letters are in the store"
+            );
         }
         Ok(taken)
     }
@@ -104,8 +111,13 @@ impl Inner {
         }
         let bad: Vec<_> = contents.bad.into_iter().map(|(line, _)| line).collect();
         let set_aside = bad.len();
-        let rest = Rest { lines, bad, taken: taken.records - before };
-        self.on_disk(move |segments| segments.settle(&path, &rest)).await??;
+        let rest = Rest {
+            lines,
+            bad,
+            taken: taken.records - before,
+        };
+        self.on_disk(move |segments| segments.settle(&path, &rest))
+            .await??;
         taken.set_aside += set_aside;
         Ok(())
     }

@@ -3,8 +3,8 @@ use crate::clock::ManualClock;
 use async_trait::async_trait;
 use backstop_core::failure::History;
 use backstop_core::port::{
-    Amended, Amendment, Answer, Enqueued, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder, Page, PageQuery,
-    Pruned, QueueStatus, Retention, StoreError, WorkerStatus,
+    Amended, Amendment, Answer, Enqueued, ExpiredLeases, Gate, Group, GroupQuery, KeyHolder, Page,
+    PageQuery, Pruned, QueueStatus, Retention, StoreError, WorkerStatus,
 };
 use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
@@ -44,7 +44,12 @@ impl Operator for Picky {
     async fn queues(&self, _: Time) -> Answer<Vec<QueueStatus>> {
         unreachable!("a spill only buries")
     }
-    async fn holders(&self, _: QueueName, _: Vec<UniqueKey>, _: Time) -> Answer<Vec<Option<KeyHolder>>> {
+    async fn holders(
+        &self,
+        _: QueueName,
+        _: Vec<UniqueKey>,
+        _: Time,
+    ) -> Answer<Vec<Option<KeyHolder>>> {
         unreachable!("a spill only buries")
     }
     async fn groups(&self, _: GroupQuery, _: Time) -> Answer<Vec<Group>> {
@@ -72,7 +77,12 @@ fn burial(name: &str) -> Burial {
     let payload = Payload::json("null").unwrap();
     let now = Time::from_millis(1_000);
     Burial {
-        job: NewJob::new(JobId::named(name), QueueName::new("q").unwrap(), Kind::default(), payload),
+        job: NewJob::new(
+            JobId::named(name),
+            QueueName::new("q").unwrap(),
+            Kind::default(),
+            payload,
+        ),
         attempts: 1,
         lost_leases: 0,
         requeues: 0,
@@ -86,10 +96,17 @@ fn burial(name: &str) -> Burial {
 #[tokio::test(start_paused = true)]
 async fn one_that_the_store_refuses_keeps_out_no_other_and_stays() {
     let folder = TempDir::new().unwrap();
-    let store = Arc::new(Picky { refused: vec![JobId::named("b")], ..Picky::default() });
+    let store = Arc::new(Picky {
+        refused: vec![JobId::named("b")],
+        ..Picky::default()
+    });
     let clock = Arc::new(ManualClock::default());
-    let spill =
-        Spill::on(SpillSettings::at(folder.path()), Arc::<Picky>::clone(&store), clock, Random::seeded(1));
+    let spill = Spill::on(
+        SpillSettings::at(folder.path()),
+        Arc::<Picky>::clone(&store),
+        clock,
+        Random::seeded(1),
+    );
     for name in ["a", "b", "c"] {
         spill.put(&burial(name)).await.unwrap();
     }
@@ -98,17 +115,33 @@ async fn one_that_the_store_refuses_keeps_out_no_other_and_stays() {
     assert!(matches!(taken.trouble, Some(StoreError::Misuse { .. })));
     assert_eq!(spill.status().await.unwrap().records, 1);
     assert_eq!(spill.take_in().await.unwrap().records, 0);
-    assert_eq!(*store.taken.lock().unwrap(), [JobId::named("a"), JobId::named("c")]);
+    assert_eq!(
+        *store.taken.lock().unwrap(),
+        [JobId::named("a"), JobId::named("c")]
+    );
 }
 
 #[test]
 fn every_store_has_a_directory_of_its_own_whoever_opens_it() {
     let of = |address: &str| SpillSettings::of(&Address::new(address)).directory;
-    assert_eq!(of("sqlite:/var/lib/shop/jobs.db"), Path::new("/var/lib/shop/jobs.db-spill"));
+    assert_eq!(
+        of("sqlite:/var/lib/shop/jobs.db"),
+        Path::new("/var/lib/shop/jobs.db-spill")
+    );
     assert_eq!(of("sqlite://jobs.db"), Path::new("jobs.db-spill"));
     let postgres = of("postgres://ada:secret@h/shop");
-    assert!(postgres.to_str().unwrap().starts_with("backstop-spill/postgres-"), "{postgres:?}");
-    assert_eq!(postgres, of("postgres://eve:other@h/shop"), "a new password is the same store");
+    assert!(
+        postgres
+            .to_str()
+            .unwrap()
+            .starts_with("backstop-spill/postgres-"),
+        "{postgres:?}"
+    );
+    assert_eq!(
+        postgres,
+        of("postgres://eve:other@h/shop"),
+        "a new password is the same store"
+    );
     assert_ne!(postgres, of("postgres://ada:secret@h/stage"));
     assert_ne!(of("redis://h"), of("redis://g"));
 }

@@ -108,7 +108,10 @@ pub(super) struct Changes(BTreeMap<String, Block>);
 impl Changes {
     pub(super) fn add(&mut self, subject: &Subject, at: Time, spread: &Spread) {
         for grain in Grain::ALL {
-            let block = self.0.entry(cell_name(grain, grain.block_of(at), subject)).or_default();
+            let block = self
+                .0
+                .entry(cell_name(grain, grain.block_of(at), subject))
+                .or_default();
             block.entry(grain.slot_of(at)).or_default().merge(spread);
         }
     }
@@ -124,21 +127,34 @@ pub(super) async fn read(
 ) -> Answer<Vec<Vec<(Time, Spread)>>> {
     let from = from.max(until.before(grain.kept()));
     let blocks: Vec<i64> = (grain.block_of(from)..=grain.block_of(until)).collect();
-    let named = |subject| blocks.iter().map(move |block| cell_name(grain, *block, subject));
+    let named = |subject| {
+        blocks
+            .iter()
+            .map(move |block| cell_name(grain, *block, subject))
+    };
     let names: Vec<String> = subjects.iter().flat_map(named).collect();
     let cells = cells(backstop, &names).await?;
     let of_subject = |cells: &[Option<Cell>]| {
         let timed = blocks.iter().zip(cells).flat_map(|(block, cell)| {
             let known: Block = cell.as_ref().and_then(said).unwrap_or_default();
-            known.into_iter().map(|(slot, spread)| (grain.time_of(*block, slot), spread))
+            known
+                .into_iter()
+                .map(|(slot, spread)| (grain.time_of(*block, slot), spread))
         });
-        timed.filter(|(at, _)| (from..=until).contains(at)).collect()
+        timed
+            .filter(|(at, _)| (from..=until).contains(at))
+            .collect()
     };
     Ok(cells.chunks(blocks.len().max(1)).map(of_subject).collect())
 }
 
 pub(super) async fn roster(backstop: &Backstop) -> Answer<Roster> {
-    let cell = backstop.store().cells(vec![ROSTER.to_owned()]).await?.pop().flatten();
+    let cell = backstop
+        .store()
+        .cells(vec![ROSTER.to_owned()])
+        .await?
+        .pop()
+        .flatten();
     Ok(cell.as_ref().and_then(said).unwrap_or_default())
 }
 
@@ -150,7 +166,9 @@ pub(super) async fn admit(
 ) -> Answer<Roster> {
     let day = Grain::HalfHour.block_of(now);
     let change = |roster: &mut Roster| roster.admit(heard, day);
-    update(backstop, ROSTER, Roster::default(), change).await.map(|(roster, ())| roster)
+    update(backstop, ROSTER, Roster::default(), change)
+        .await
+        .map(|(roster, ())| roster)
 }
 
 /// Adds what is to be added.
@@ -165,8 +183,9 @@ pub(super) async fn add(backstop: &Backstop, changes: &Changes) -> Answer<()> {
                 let why = format!("others changed it {TRIES_MAX} times in a row");
                 return Err(StoreError::unavailable("adding spreads", why));
             }
-            let swaps =
-                standing.iter().filter_map(|(name, cell)| added(backstop, changes, name, cell.as_ref()));
+            let swaps = standing
+                .iter()
+                .filter_map(|(name, cell)| added(backstop, changes, name, cell.as_ref()));
             standing = swapped(backstop, swaps.collect()).await?;
             if !standing.is_empty() {
                 let share = backstop.random().unit() * f64::from(tries.min(10)) / 10.0;
@@ -184,7 +203,9 @@ fn added(backstop: &Backstop, changes: &Changes, name: &str, cell: Option<&Cell>
     for (slot, spread) in changes.0.get(name)? {
         block.entry(*slot).or_default().merge(spread);
     }
-    let value = serde_json::to_vec(&block).ok().filter(|value| value.len() <= CELL_BYTES_MAX);
+    let value = serde_json::to_vec(&block)
+        .ok()
+        .filter(|value| value.len() <= CELL_BYTES_MAX);
     if value.is_none() {
         tracing::warn!(cell = name, "no more spreads go into this cell");
     }
@@ -203,10 +224,13 @@ async fn swapped(backstop: &Backstop, swaps: Vec<Swap>) -> Answer<Vec<(String, O
     }
     let names: Vec<String> = swaps.iter().map(|swap| swap.name.clone()).collect();
     let answers = backstop.store().swap(swaps).await?;
-    let lost = names.into_iter().zip(answers).filter_map(|(name, answer)| match answer {
-        Swapped::Conflict(now) => Some((name, now)),
-        Swapped::Applied => None,
-    });
+    let lost = names
+        .into_iter()
+        .zip(answers)
+        .filter_map(|(name, answer)| match answer {
+            Swapped::Conflict(now) => Some((name, now)),
+            Swapped::Applied => None,
+        });
     Ok(lost.collect())
 }
 
@@ -219,7 +243,11 @@ pub(super) async fn tidy(backstop: &Backstop, now: Time) -> Answer<bool> {
         let first_kept = format!("{}{oldest:010}/", grain.prefix());
         let (mut after, mut may_be_more) = (None, true);
         for _ in 0..ROUNDS_MAX {
-            let query = CellQuery { prefix: grain.prefix().to_owned(), after, limit: REMOVED_MAX };
+            let query = CellQuery {
+                prefix: grain.prefix().to_owned(),
+                after,
+                limit: REMOVED_MAX,
+            };
             let mut old = backstop.store().list_cells(query).await?;
             old.retain(|cell| cell.name < first_kept);
             remove(backstop, &old).await?;

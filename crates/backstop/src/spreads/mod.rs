@@ -101,7 +101,11 @@ impl Minute {
     fn note(&mut self, ran: &Ran<'_>) {
         let apart = &mut self.apart;
         let own = (ran.queue.clone(), ran.kind.cloned());
-        let key = if apart.len() < KINDS_APART_MAX || apart.contains_key(&own) { own } else { (own.0, None) };
+        let key = if apart.len() < KINDS_APART_MAX || apart.contains_key(&own) {
+            own
+        } else {
+            (own.0, None)
+        };
         let spread = if apart.len() < APART_MAX || apart.contains_key(&key) {
             apart.entry(key).or_default()
         } else {
@@ -135,8 +139,14 @@ impl Tally {
     /// What is known of such a run that ended.
     pub(crate) fn ended(&self, job: JobId, lease: LeaseNumber) -> Elsewhere {
         let mut counted = self.counted();
-        let Counted { handed, handed_before, .. } = &mut *counted;
-        let known = handed.get_mut(&(job, lease)).or_else(|| handed_before.get_mut(&(job, lease)));
+        let Counted {
+            handed,
+            handed_before,
+            ..
+        } = &mut *counted;
+        let known = handed
+            .get_mut(&(job, lease))
+            .or_else(|| handed_before.get_mut(&(job, lease)));
         match known.map(Option::take) {
             Some(Some((kind, wait))) => Elsewhere::First(kind, wait),
             Some(None) => Elsewhere::Again,
@@ -185,7 +195,8 @@ impl Spreads<'_> {
         from: Time,
         until: Time,
     ) -> Answer<Vec<(Time, Spread)>> {
-        let mut read = kept::read(self.0, grain, std::slice::from_ref(subject), from, until).await?;
+        let mut read =
+            kept::read(self.0, grain, std::slice::from_ref(subject), from, until).await?;
         Ok(read.pop().unwrap_or_default())
     }
 
@@ -196,9 +207,12 @@ impl Spreads<'_> {
         from: Time,
         until: Time,
     ) -> Answer<Vec<(QueueName, Kind, Spread)>> {
-        let followed: Vec<(QueueName, Kind)> = kept::roster(self.0).await?.followed_kinds().collect();
-        let subjects: Vec<Subject> =
-            followed.iter().map(|(queue, kind)| Subject::Kind(queue.clone(), kind.clone())).collect();
+        let followed: Vec<(QueueName, Kind)> =
+            kept::roster(self.0).await?.followed_kinds().collect();
+        let subjects: Vec<Subject> = followed
+            .iter()
+            .map(|(queue, kind)| Subject::Kind(queue.clone(), kind.clone()))
+            .collect();
         let read = kept::read(self.0, grain, &subjects, from, until).await?;
         let summed = followed.into_iter().zip(read).map(|((queue, kind), rows)| {
             let mut sum = Spread::default();
@@ -237,7 +251,10 @@ fn changes(counted: &BTreeMap<Time, Minute>, roster: &Roster) -> Changes {
             if roster.follows(queue) {
                 changes.add(&Subject::Queue(queue.clone()), *at, spread);
             }
-            if let Some(kind) = kind.as_ref().filter(|kind| roster.follows_kind(queue, kind)) {
+            if let Some(kind) = kind
+                .as_ref()
+                .filter(|kind| roster.follows_kind(queue, kind))
+            {
                 changes.add(&Subject::Kind(queue.clone(), kind.clone()), *at, spread);
             }
         }

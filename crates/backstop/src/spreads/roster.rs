@@ -34,7 +34,10 @@ impl Roster {
             let Some(kind) = kind else { continue };
             let followed: usize = self.kinds.values().map(BTreeMap::len).sum();
             if followed < KINDS_MAX || self.follows_kind(queue, kind) {
-                self.kinds.entry(queue.clone()).or_default().insert(kind.clone(), day);
+                self.kinds
+                    .entry(queue.clone())
+                    .or_default()
+                    .insert(kind.clone(), day);
             }
         }
     }
@@ -44,7 +47,9 @@ impl Roster {
     }
 
     pub(super) fn follows_kind(&self, queue: &QueueName, kind: &Kind) -> bool {
-        self.kinds.get(queue).is_some_and(|kinds| kinds.contains_key(kind))
+        self.kinds
+            .get(queue)
+            .is_some_and(|kinds| kinds.contains_key(kind))
     }
 
     /// The kinds that are followed, with their queues.

@@ -26,7 +26,12 @@ fn count(test: &Test, name: &str, kind: &str, runs: usize) {
 
 async fn runs_of(test: &Test, subject: &Subject, grain: Grain) -> u64 {
     let now = test.backstop.now();
-    let rows = test.backstop.spreads().of(subject, grain, now.before(Span::days(7)), now).await.unwrap();
+    let rows = test
+        .backstop
+        .spreads()
+        .of(subject, grain, now.before(Span::days(7)), now)
+        .await
+        .unwrap();
     rows.iter().map(|(_, spread)| spread.runs()).sum()
 }
 
@@ -37,9 +42,18 @@ async fn runs_of_a_worker_are_counted_by_queue_and_kind_with_their_failures() {
         test.backstop.draft("mail").kind(kind).push().await.unwrap();
     }
     let handler = |run: Run| async move {
-        if run.kind().as_str() == "bad" { Err(Fail::retry("boom")) } else { Ok(()) }
+        if run.kind().as_str() == "bad" {
+            Err(Fail::retry("boom"))
+        } else {
+            Ok(())
+        }
     };
-    test.backstop.worker().handle_raw("mail", handler).drain().await.unwrap();
+    test.backstop
+        .worker()
+        .handle_raw("mail", handler)
+        .drain()
+        .await
+        .unwrap();
     test.backstop.spreads().write().await.unwrap();
     for subject in [Subject::Total, Subject::Queue(queue("mail"))] {
         for grain in [Grain::Minute, Grain::HalfHour] {
@@ -47,13 +61,28 @@ async fn runs_of_a_worker_are_counted_by_queue_and_kind_with_their_failures() {
         }
     }
     let now = test.backstop.now();
-    let kinds = test.backstop.spreads().kinds(Grain::Minute, now.before(Span::hours(1)), now).await.unwrap();
-    let told: Vec<(&str, u64, u64)> =
-        kinds.iter().map(|(_, kind, spread)| (kind.as_str(), spread.runs(), spread.failed)).collect();
+    let kinds = test
+        .backstop
+        .spreads()
+        .kinds(Grain::Minute, now.before(Span::hours(1)), now)
+        .await
+        .unwrap();
+    let told: Vec<(&str, u64, u64)> = kinds
+        .iter()
+        .map(|(_, kind, spread)| (kind.as_str(), spread.runs(), spread.failed))
+        .collect();
     assert_eq!(told, [("bad", 1, 1), ("good", 2, 0)]);
-    assert!(kinds.iter().all(|(_, _, spread)| spread.wait.count() == spread.runs()));
+    assert!(
+        kinds
+            .iter()
+            .all(|(_, _, spread)| spread.wait.count() == spread.runs())
+    );
     test.backstop.spreads().write().await.unwrap();
-    assert_eq!(runs_of(&test, &Subject::Total, Grain::Minute).await, 3, "nothing counts twice");
+    assert_eq!(
+        runs_of(&test, &Subject::Total, Grain::Minute).await,
+        3,
+        "nothing counts twice"
+    );
 }
 
 #[tokio::test]
@@ -66,7 +95,10 @@ async fn what_several_processes_add_to_one_minute_is_added_up() {
     }
     let now = test.backstop.now();
     let subject = Subject::Queue(queue("mail"));
-    let rows = test.backstop.spreads().of(&subject, Grain::Minute, now.before(Span::hours(1)), now);
+    let rows = test
+        .backstop
+        .spreads()
+        .of(&subject, Grain::Minute, now.before(Span::hours(1)), now);
     let rows = rows.await.unwrap();
     assert_eq!(rows.len(), 1, "one minute");
     assert_eq!((rows[0].1.runs(), rows[0].1.wait.count()), (10, 10));
@@ -81,12 +113,22 @@ async fn what_finds_no_room_is_in_the_sums_and_whoever_is_silent_for_a_week_make
     test.backstop.spreads().write().await.unwrap();
     let kinds = async || {
         let now = test.backstop.now();
-        let kinds =
-            test.backstop.spreads().kinds(Grain::HalfHour, now.before(Span::hours(1)), now).await.unwrap();
-        kinds.into_iter().map(|(_, kind, _)| kind.to_string()).collect::<Vec<_>>()
+        let kinds = test
+            .backstop
+            .spreads()
+            .kinds(Grain::HalfHour, now.before(Span::hours(1)), now)
+            .await
+            .unwrap();
+        kinds
+            .into_iter()
+            .map(|(_, kind, _)| kind.to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(kinds().await.len(), KINDS_MAX);
-    assert_eq!(runs_of(&test, &Subject::Queue(queue("mail")), Grain::Minute).await, KINDS_MAX as u64 + 5);
+    assert_eq!(
+        runs_of(&test, &Subject::Queue(queue("mail")), Grain::Minute).await,
+        KINDS_MAX as u64 + 5
+    );
     test.clock.advance(Span::days(9));
     count(&test, "mail", "late", 1);
     test.backstop.spreads().write().await.unwrap();
@@ -111,7 +153,10 @@ async fn what_is_too_old_goes() {
     // The total, the queues and the kinds: a cell an hour for a day and a cell a day for a week.
     let subjects = 1 + QUEUES_MAX + KINDS_MAX;
     let (minutes, half_hours) = (cells("spreads/m/").await, cells("spreads/h/").await);
-    assert!((subjects * 25..=subjects * 26).contains(&minutes), "{minutes}");
+    assert!(
+        (subjects * 25..=subjects * 26).contains(&minutes),
+        "{minutes}"
+    );
     assert!(half_hours <= 3 * 9 + subjects * 3, "{half_hours}");
     assert!(runs_of(&test, &Subject::Total, Grain::HalfHour).await >= 24 * 7);
 }
@@ -123,11 +168,20 @@ async fn more_queues_than_are_told_apart_are_counted_in_the_sum() {
     for number in 0..all {
         count(&test, &format!("tenant-{number}"), "k", 1);
     }
-    let apart: Vec<usize> =
-        test.backstop.tally().counted().minutes.values().map(|minute| minute.apart.len()).collect();
+    let apart: Vec<usize> = test
+        .backstop
+        .tally()
+        .counted()
+        .minutes
+        .values()
+        .map(|minute| minute.apart.len())
+        .collect();
     assert_eq!(apart, [APART_MAX]);
     test.backstop.spreads().write().await.unwrap();
-    assert_eq!(runs_of(&test, &Subject::Total, Grain::Minute).await, all as u64);
+    assert_eq!(
+        runs_of(&test, &Subject::Total, Grain::Minute).await,
+        all as u64
+    );
 }
 
 #[test]
@@ -138,7 +192,14 @@ fn what_was_handed_out_is_remembered_within_bounds_and_told_once() {
     for n in 0..25_000 {
         tally.handed(job(n), number, kind.clone(), Span::secs(1));
     }
-    assert_eq!(tally.ended(job(1), number), Elsewhere::Unknown, "the oldest are forgotten");
-    assert_eq!(tally.ended(job(24_999), number), Elsewhere::First(kind, Span::secs(1)));
+    assert_eq!(
+        tally.ended(job(1), number),
+        Elsewhere::Unknown,
+        "the oldest are forgotten"
+    );
+    assert_eq!(
+        tally.ended(job(24_999), number),
+        Elsewhere::First(kind, Span::secs(1))
+    );
     assert_eq!(tally.ended(job(24_999), number), Elsewhere::Again);
 }

@@ -143,9 +143,14 @@ type Answers = Vec<(usize, Became)>;
 type Handled = (Answers, HashMap<StreamKey, Placed>);
 
 /// Handles records without the store.
-pub(super) async fn handle(shared: &Arc<Shared>, records: HashMap<StreamKey, Placed>) -> Answer<Handled> {
+pub(super) async fn handle(
+    shared: &Arc<Shared>,
+    records: HashMap<StreamKey, Placed>,
+) -> Answer<Handled> {
     let (mut answers, mut left) = (Vec::new(), HashMap::new());
-    let keys = records.into_iter().map(|(key, placed)| handle_key(shared, key, placed));
+    let keys = records
+        .into_iter()
+        .map(|(key, placed)| handle_key(shared, key, placed));
     for handled in futures_util::future::join_all(keys).await {
         let (key, told, untold) = handled?;
         answers.extend(told);
@@ -175,17 +180,34 @@ async fn handle_key(
             break lane;
         }
     };
-    let Some(window) = lane.as_mut() else { return Ok((key, Vec::new(), placed)) };
+    let Some(window) = lane.as_mut() else {
+        return Ok((key, Vec::new(), placed));
+    };
     for _ in &placed {
         window.count(Count::StoreFailures);
     }
-    window.arrive(placed.iter().map(|(_, record)| record.clone()), shared.now());
+    window.arrive(
+        placed.iter().map(|(_, record)| record.clone()),
+        shared.now(),
+    );
     let became = work(shared, window).await;
-    let became = |record: &Record| became.get(&record.position).copied().unwrap_or(Became::Duplicate);
-    let (left, told): (Placed, Placed) =
-        placed.into_iter().partition(|(_, record)| became(record) == Became::Held);
+    let became = |record: &Record| {
+        became
+            .get(&record.position)
+            .copied()
+            .unwrap_or(Became::Duplicate)
+    };
+    let (left, told): (Placed, Placed) = placed
+        .into_iter()
+        .partition(|(_, record)| became(record) == Became::Held);
     window.let_go(left.iter().map(|(_, record)| record.position));
-    Ok((key, told.iter().map(|(place, record)| (*place, became(record))).collect(), left))
+    Ok((
+        key,
+        told.iter()
+            .map(|(place, record)| (*place, became(record)))
+            .collect(),
+        left,
+    ))
 }
 
 /// Does all there is to do; a failing event is tried again here until the store is back, since nothing else would remember it.
@@ -206,7 +228,9 @@ async fn work(shared: &Arc<Shared>, window: &mut Window) -> Told {
             }
             None => {
                 let wake = window.wake(&shared.at_once, now).filter(|wake| *wake > now);
-                let (Some(wake), true) = (wake, shared.adrift.is_down()) else { return became };
+                let (Some(wake), true) = (wake, shared.adrift.is_down()) else {
+                    return became;
+                };
                 tokio::select! {
                     () = shared.stop.cancelled() => return became,
                     () = tokio::time::sleep(wake.since(now).min(LOOK_EVERY).into()) => {}

@@ -40,9 +40,16 @@ impl Batch {
         let count = records.len();
         let mut by_key: HashMap<StreamKey, Placed> = HashMap::new();
         for (place, record) in records.into_iter().enumerate() {
-            by_key.entry(record.key.clone()).or_default().push((place, record));
+            by_key
+                .entry(record.key.clone())
+                .or_default()
+                .push((place, record));
         }
-        Self { shared: Arc::clone(shared), records: by_key, count }
+        Self {
+            shared: Arc::clone(shared),
+            records: by_key,
+            count,
+        }
     }
 
     /// Works the batch through; whoever waits for the answer may go away, what has begun is brought to its end.
@@ -50,23 +57,37 @@ impl Batch {
         let tasks = self.shared.batches.clone();
         let (count, stream) = (self.count, self.shared.name.clone());
         let ended = tasks.spawn(self.work()).await;
-        let answers = ended.map_err(|error| StoreError::unavailable("handling records", error))??;
+        let answers =
+            ended.map_err(|error| StoreError::unavailable("handling records", error))??;
         let mut became = vec![None; count];
         for (place, answer) in answers {
             became[place] = Some(answer);
         }
-        let missing =
-            || StoreError::corrupt("handling records", format!("a record of stream {stream} got no answer"));
-        became.into_iter().map(|answer| answer.ok_or_else(missing)).collect()
+        let missing = || {
+            StoreError::corrupt(
+                "handling records",
+                format!("a record of stream {stream} got no answer"),
+            )
+        };
+        became
+            .into_iter()
+            .map(|answer| answer.ok_or_else(missing))
+            .collect()
     }
 
     async fn work(self) -> Answer<Answers> {
-        let Self { shared, mut records, .. } = self;
+        let Self {
+            shared,
+            mut records,
+            ..
+        } = self;
         let mut answers = Vec::with_capacity(self.count);
         while !records.is_empty() {
             let names: Vec<StreamKey> = records.keys().take(STREAM_KEYS_MAX).cloned().collect();
-            let mut part: HashMap<StreamKey, Placed> =
-                names.iter().filter_map(|name| records.remove_entry(name)).collect();
+            let mut part: HashMap<StreamKey, Placed> = names
+                .iter()
+                .filter_map(|name| records.remove_entry(name))
+                .collect();
             let Some((number, taken)) = take(&shared, Wanted::Keys(names)).await? else {
                 let (handled, left) = adrift::handle(&shared, part).await?;
                 answers.extend(handled);
@@ -116,7 +137,9 @@ pub(super) async fn take(
                 shared.adrift.answered();
                 let names = taken.keys.iter().map(|stored| stored.key.clone());
                 // The first try may have been the one that counted.
-                shared.leases.add(number, names, began + shared.settings.lease.into());
+                shared
+                    .leases
+                    .add(number, names, began + shared.settings.lease.into());
                 return Ok(Some((number, taken.keys)));
             }
             Err(error) if !error.is_transient() => return Err(error),
@@ -141,7 +164,10 @@ async fn put_by(shared: &Arc<Shared>, busy: HashMap<StreamKey, Placed>) -> Answe
     }
     let (places, records): (Vec<usize>, Vec<Record>) = busy.into_values().flatten().unzip();
     let offered = offer_in_parts(&shared.backstop, &shared.name, records).await?;
-    Ok(places.into_iter().zip(offered.into_iter().map(became)).collect())
+    Ok(places
+        .into_iter()
+        .zip(offered.into_iter().map(became))
+        .collect())
 }
 
 fn became(offered: Offered) -> Became {
@@ -174,35 +200,59 @@ pub(super) async fn work_through(
     brought: Brought,
 ) -> Answer<Answers> {
     let (outlet, written) = Outlet::new(shared, keys.len());
-    let shares = std::thread::available_parallelism().map_or(1, usize::from).min(keys.len().max(1));
+    let shares = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(keys.len().max(1));
     let mut parts: Vec<Vec<(StoredKey, Placed)>> = (0..shares).map(|_| Vec::new()).collect();
     for (at, key) in keys.into_iter().enumerate() {
         parts[at % shares].push(key);
     }
     let parts: Vec<_> = parts
         .into_iter()
-        .map(|part| tokio::spawn(work_share(Arc::clone(shared), (number, brought), part, outlet.clone())))
+        .map(|part| {
+            tokio::spawn(work_share(
+                Arc::clone(shared),
+                (number, brought),
+                part,
+                outlet.clone(),
+            ))
+        })
         .collect();
     drop(outlet);
     written.run().await;
     let (mut answers, mut again) = (Vec::new(), HashMap::new());
     for part in parts {
-        let ended = part.await.map_err(|error| StoreError::unavailable("handling records", error))?;
+        let ended = part
+            .await
+            .map_err(|error| StoreError::unavailable("handling records", error))?;
         for (key, placed, ended) in ended {
             match ended {
-                Ended::Written(became) => answers.extend(placed.into_iter().map(|(place, record)| {
-                    (place, became.get(&record.position).copied().unwrap_or(Became::Duplicate))
-                })),
+                Ended::Written(became) => {
+                    answers.extend(placed.into_iter().map(|(place, record)| {
+                        (
+                            place,
+                            became
+                                .get(&record.position)
+                                .copied()
+                                .unwrap_or(Became::Duplicate),
+                        )
+                    }))
+                }
                 // Whoever has the key now knows nothing of these.
                 Ended::Lost { .. } => {
                     again.insert(key, placed);
                 }
                 Ended::Adrift(_, became) => {
                     let known = |record: &Record| became.get(&record.position).copied();
-                    let (told, untold): (Placed, Placed) =
-                        placed.into_iter().partition(|(_, record)| known(record).is_some_and(is_final));
-                    answers.extend(told.iter().filter_map(|(place, record)| Some((*place, known(record)?))));
-                    let (handled, left) = adrift::handle(shared, HashMap::from([(key, untold)])).await?;
+                    let (told, untold): (Placed, Placed) = placed
+                        .into_iter()
+                        .partition(|(_, record)| known(record).is_some_and(is_final));
+                    answers.extend(
+                        told.iter()
+                            .filter_map(|(place, record)| Some((*place, known(record)?))),
+                    );
+                    let (handled, left) =
+                        adrift::handle(shared, HashMap::from([(key, untold)])).await?;
                     answers.extend(handled);
                     if shared.adrift.is_down() {
                         answers.extend(not_taken(left.into_values().flatten()));
@@ -248,7 +298,13 @@ async fn work_share(
     outlet: Outlet,
 ) -> Vec<(StreamKey, Placed, Ended)> {
     let hands = keys.into_iter().map(|(stored, placed)| {
-        let in_hand = InHand { shared: &shared, outlet: &outlet, number, key: stored.key.clone(), brought };
+        let in_hand = InHand {
+            shared: &shared,
+            outlet: &outlet,
+            number,
+            key: stored.key.clone(),
+            brought,
+        };
         async move {
             let ended = work_key(in_hand.shared, number, stored, &placed, in_hand.outlet).await;
             (in_hand.key.clone(), placed, ended)
@@ -283,7 +339,10 @@ async fn work_key(
     if let Some(meanwhile) = &meanwhile {
         window.catch_up(meanwhile.clone());
     }
-    window.arrive(placed.iter().map(|(_, record)| record.clone()), shared.now());
+    window.arrive(
+        placed.iter().map(|(_, record)| record.clone()),
+        shared.now(),
+    );
     let ended = Hand::new(shared, window, number, seen).work(outlet).await;
     // The key is still in hand: nobody here goes on with it before it is known how far it is.
     match (&ended, meanwhile) {

@@ -41,14 +41,21 @@ pub(super) async fn clock_loop(shared: &Arc<Shared>, stop: &CancellationToken) {
 async fn shorten_waits(shared: &Arc<Shared>) -> Answer<()> {
     let mut after: Option<StreamKey> = None;
     loop {
-        let query =
-            KeyQuery { stream: shared.name.clone(), after, which: WhichKeys::Holding, limit: PAGE_MAX };
+        let query = KeyQuery {
+            stream: shared.name.clone(),
+            after,
+            which: WhichKeys::Holding,
+            limit: PAGE_MAX,
+        };
         let page = shared.store().stream_keys(query, shared.now()).await?;
-        let Some(last) = page.last() else { return Ok(()) };
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
         after = Some(last.key.clone());
         let now = shared.now();
-        let waiting =
-            page.into_iter().filter(|key| key.holder.is_none() && key.due.is_some_and(|due| due > now));
+        let waiting = page
+            .into_iter()
+            .filter(|key| key.holder.is_none() && key.due.is_some_and(|due| due > now));
         let keys: Vec<StreamKey> = waiting.map(|key| key.key).collect();
         if !keys.is_empty() {
             take_to_work(shared, keys).await;

@@ -8,7 +8,9 @@ use backstop_core::failure::{Cause, Context, ErrorReport, Failure, History};
 use backstop_core::limits::PAYLOAD_BYTES_MAX;
 use backstop_core::port::{Burial, Enqueued, StoreError};
 use backstop_core::verdict::Reason;
-use backstop_core::{JobId, Kind, NewJob, Payload, QueueName, StreamKey, StreamName, Time, WorkerName};
+use backstop_core::{
+    JobId, Kind, NewJob, Payload, QueueName, StreamKey, StreamName, Time, WorkerName,
+};
 
 /// What the names of their queues begin with.
 const LETTERS: &str = "streams.";
@@ -26,11 +28,21 @@ pub fn letters_of(queue: &QueueName) -> Option<StreamName> {
 
 /// The same for every run of an event: buried twice, it is one letter.
 pub(super) fn record_id(event: &Event) -> JobId {
-    letter_id(&event.stream, &event.key, event.position, event.effect.as_str())
+    letter_id(
+        &event.stream,
+        &event.key,
+        event.position,
+        event.effect.as_str(),
+    )
 }
 
 /// The letter of what was to be handled there under this word.
-pub(super) fn letter_id(stream: &StreamName, key: &StreamKey, position: i64, effect: &str) -> JobId {
+pub(super) fn letter_id(
+    stream: &StreamName,
+    key: &StreamKey,
+    position: i64,
+    effect: &str,
+) -> JobId {
     JobId::named(&format!("{stream}\0{key}\0{position}\0{effect}"))
 }
 
@@ -52,9 +64,17 @@ pub(super) fn burial(event: &Event, death: Death, worker: &WorkerName, now: Time
         ..Context::default()
     };
     let failure = Failure::new(now, death.attempts, death.cause, worker, death.error);
-    let job = NewJob::new(record_id(event), queue, kind, Payload::stored(event.to_json()));
+    let job = NewJob::new(
+        record_id(event),
+        queue,
+        kind,
+        Payload::stored(event.to_json()),
+    );
     Burial {
-        job: NewJob { run_at: Some(now), ..job },
+        job: NewJob {
+            run_at: Some(now),
+            ..job
+        },
         attempts: death.attempts,
         lost_leases: 0,
         requeues: 0,
@@ -78,15 +98,26 @@ pub(super) fn unreadable(
     now: Time,
 ) -> Burial {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(UNREADABLE_BYTES_MAX)]);
-    let payload = serde_json::json!({ "stream": stream, "origin": origin, "error": error, "text": text });
+    let payload =
+        serde_json::json!({ "stream": stream, "origin": origin, "error": error, "text": text });
     let id = JobId::named(&format!("{stream}\0{origin}"));
     let kind = Kind::new("unreadable").unwrap_or_default();
-    let job = NewJob::new(id, letters_queue(stream), kind, Payload::stored(payload.to_string().into_bytes()));
-    let report =
-        ErrorReport { error_type: Some("UnreadableRecord".to_owned()), ..ErrorReport::message(error) };
+    let job = NewJob::new(
+        id,
+        letters_queue(stream),
+        kind,
+        Payload::stored(payload.to_string().into_bytes()),
+    );
+    let report = ErrorReport {
+        error_type: Some("UnreadableRecord".to_owned()),
+        ..ErrorReport::message(error)
+    };
     let failure = Failure::new(now, 1, Cause::Failed, worker, report);
     Burial {
-        job: NewJob { run_at: Some(now), ..job },
+        job: NewJob {
+            run_at: Some(now),
+            ..job
+        },
         attempts: 1,
         lost_leases: 0,
         requeues: 0,
@@ -115,7 +146,11 @@ pub(super) enum Unburied {
     Store(#[from] StoreError),
 }
 
-pub(super) async fn bury(backstop: &Backstop, burial: Burial, ground: Ground) -> Result<(), Unburied> {
+pub(super) async fn bury(
+    backstop: &Backstop,
+    burial: Burial,
+    ground: Ground,
+) -> Result<(), Unburied> {
     if ground == Ground::Anywhere {
         keep(backstop, burial, Named::Here).await;
         return Ok(());
@@ -126,5 +161,9 @@ pub(super) async fn bury(backstop: &Backstop, burial: Burial, ground: Ground) ->
         // Its id is made of what it is about: it was buried before, and somebody moved it since.
         tracing::warn!(%id, "this dead letter is in another queue already");
     }
-    if answers.first() == Some(&Enqueued::Full) { Err(Unburied::NoRoom) } else { Ok(()) }
+    if answers.first() == Some(&Enqueued::Full) {
+        Err(Unburied::NoRoom)
+    } else {
+        Ok(())
+    }
 }

@@ -61,7 +61,9 @@ async fn room(shared: &Shared) -> Option<SemaphorePermit<'_>> {
         room = shared.looked_after.acquire() => room.ok()?,
     };
     for _ in 1..LOOK_MAX {
-        let Ok(more) = shared.looked_after.try_acquire() else { break };
+        let Ok(more) = shared.looked_after.try_acquire() else {
+            break;
+        };
         room.merge(more);
     }
     Some(room)
@@ -94,14 +96,23 @@ async fn look(shared: &Arc<Shared>, mut room: SemaphorePermit<'_>) -> Answer<Loo
     let taken = shared.store().take(take, now).await?;
     shared.adrift.answered();
     let names = taken.keys.iter().map(|stored| stored.key.clone());
-    shared.leases.add(number, names, asked + shared.settings.lease.into());
-    let looked = Looked { taken: taken.keys.len(), next_due: taken.next_due };
+    shared
+        .leases
+        .add(number, names, asked + shared.settings.lease.into());
+    let looked = Looked {
+        taken: taken.keys.len(),
+        next_due: taken.next_due,
+    };
     if looked.taken > 0 {
         // Each key gives its own back when the work on it has ended.
         if let Some(used) = room.split(looked.taken) {
             used.forget();
         }
-        let keys = taken.keys.into_iter().map(|stored| (stored, Vec::new())).collect();
+        let keys = taken
+            .keys
+            .into_iter()
+            .map(|stored| (stored, Vec::new()))
+            .collect();
         let shared = Arc::clone(shared);
         shared.batches.clone().spawn(async move {
             if let Err(error) = work_through(&shared, number, keys, Brought::Looked).await {
@@ -124,9 +135,16 @@ async fn look(shared: &Arc<Shared>, mut room: SemaphorePermit<'_>) -> Answer<Loo
 /// set anew.
 pub(super) async fn take_to_work(shared: &Arc<Shared>, keys: Vec<StreamKey>) {
     let worked = async {
-        let Some((number, taken)) = take(shared, Wanted::Keys(keys)).await? else { return Ok(()) };
-        let keys = taken.into_iter().map(|stored| (stored, Vec::new())).collect();
-        work_through(shared, number, keys, Brought::Here).await.map(drop)
+        let Some((number, taken)) = take(shared, Wanted::Keys(keys)).await? else {
+            return Ok(());
+        };
+        let keys = taken
+            .into_iter()
+            .map(|stored| (stored, Vec::new()))
+            .collect();
+        work_through(shared, number, keys, Brought::Here)
+            .await
+            .map(drop)
     };
     let worked: Answer<()> = worked.await;
     if let Err(error) = worked {
@@ -140,7 +158,9 @@ pub(super) async fn watch_loop(shared: &Shared, stop: &CancellationToken) {
     let mut ringing = Vec::new();
     loop {
         if let Ok(streams) = shared.store().streams().await
-            && let Some(status) = streams.into_iter().find(|status| status.name == shared.name)
+            && let Some(status) = streams
+                .into_iter()
+                .find(|status| status.name == shared.name)
         {
             metrics::held(&shared.name, status.counts.held());
             let alarms = watch.look(status.counts);

@@ -105,9 +105,16 @@ impl Event {
     pub(super) fn new(stream: &StreamName, window: &Window, call: Call) -> Self {
         let position = call.position();
         let own = window.held(position);
-        let behind = window.head().map(|(_, held)| held).filter(|_| own.is_none());
+        let behind = window
+            .head()
+            .map(|(_, held)| held)
+            .filter(|_| own.is_none());
         let about = own.or(behind);
-        let failing = window.standing().failing.as_ref().filter(|failing| failing.position == position);
+        let failing = window
+            .standing()
+            .failing
+            .as_ref()
+            .filter(|failing| failing.position == position);
         Self {
             stream: stream.clone(),
             key: window.key().clone(),
@@ -117,7 +124,9 @@ impl Event {
             tenant: about.and_then(|held| held.tenant.clone()),
             payload: own.map(|held| held.payload.clone()),
             following: behind.map(|held| held.payload.clone()),
-            attempt: failing.map_or(0, |failing| failing.failures).saturating_add(1),
+            attempt: failing
+                .map_or(0, |failing| failing.failures)
+                .saturating_add(1),
         }
     }
 
@@ -159,7 +168,9 @@ impl Event {
             ("miss", ..) => Effect::Miss,
             ("amended", ..) => Effect::Amended,
             ("miss_range", Some(to), Some(count)) => Effect::MissRange { to, count },
-            (other, ..) => return Err(Error::custom(format!("`{other}` is no effect of a stream"))),
+            (other, ..) => {
+                return Err(Error::custom(format!("`{other}` is no effect of a stream")));
+            }
         };
         Ok(Self {
             stream: written.stream,
@@ -186,19 +197,30 @@ mod tests {
             key: StreamKey::new("k \"1\"").unwrap(),
             position: 60_000,
             step: 1_000,
-            effect: Effect::MissRange { to: 90_000, count: 31 },
+            effect: Effect::MissRange {
+                to: 90_000,
+                count: 31,
+            },
             tenant: Some("org".into()),
             payload: None,
-            following: Some(Payload::stored(&b"{\"big\": 9223372036854775808, \"b\":[1 ]}"[..])),
+            following: Some(Payload::stored(
+                &b"{\"big\": 9223372036854775808, \"b\":[1 ]}"[..],
+            )),
             attempt: 2,
         };
         assert_eq!(Event::from_json(&event.to_json()).unwrap(), event);
-        let handled =
-            Event { effect: Effect::Handled, payload: event.following.clone(), following: None, ..event };
+        let handled = Event {
+            effect: Effect::Handled,
+            payload: event.following.clone(),
+            following: None,
+            ..event
+        };
         assert_eq!(Event::from_json(&handled.to_json()).unwrap(), handled);
         let text = String::from_utf8(handled.to_json()).unwrap();
         assert!(
-            text.starts_with(r#"{"stream":"uptime","key":"k \"1\"","position":60000,"effect":"handled""#),
+            text.starts_with(
+                r#"{"stream":"uptime","key":"k \"1\"","position":60000,"effect":"handled""#
+            ),
             "{text}"
         );
     }

@@ -60,10 +60,13 @@ impl StepField {
         if text.starts_with('/') {
             return Ok(Self::At(text.to_owned()));
         }
-        let every: Span =
-            text.parse().map_err(|error| format!("{error}, and no pointer such as \"/interval_ms\""))?;
+        let every: Span = text
+            .parse()
+            .map_err(|error| format!("{error}, and no pointer such as \"/interval_ms\""))?;
         if every < Span::millis(1) {
-            return Err(format!("a step of {every} is shorter than a millisecond, the unit of positions"));
+            return Err(format!(
+                "a step of {every} is shorter than a millisecond, the unit of positions"
+            ));
         }
         Ok(Self::Every(every))
     }
@@ -102,14 +105,18 @@ impl Fields {
             tenant: tenant.map(Into::into),
             payload,
         };
-        record.check().map_err(|error| BadFields::Range(error.to_string()))?;
+        record
+            .check()
+            .map_err(|error| BadFields::Range(error.to_string()))?;
         Ok(record)
     }
 }
 
 fn text(value: &Value, what: &'static str, pointer: &str) -> Result<String, BadFields> {
     let found = value.pointer(pointer);
-    found.and_then(plain).ok_or_else(|| missing(what, pointer, found))
+    found
+        .and_then(plain)
+        .ok_or_else(|| missing(what, pointer, found))
 }
 
 /// A text, or a whole number as text.
@@ -121,11 +128,15 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "positions end where doubles stop being exact")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "positions end where doubles stop being exact"
+)]
 fn whole(value: &Value, what: &'static str, pointer: &str) -> Result<i64, BadFields> {
     let found = value.pointer(pointer);
-    let exact =
-        |number: f64| (number.fract() == 0.0 && number.abs() <= POSITION_MAX as f64).then_some(number as i64);
+    let exact = |number: f64| {
+        (number.fract() == 0.0 && number.abs() <= POSITION_MAX as f64).then_some(number as i64)
+    };
     // The wire says "number": 1.7e12 and 1700000000000.0 are positions too.
     let number = found.and_then(|found| found.as_i64().or_else(|| found.as_f64().and_then(exact)));
     number.ok_or_else(|| missing(what, pointer, found))
@@ -138,7 +149,11 @@ fn missing(what: &'static str, pointer: &str, found: Option<&Value>) -> BadField
         Some(Value::Object(_)) => "an object".to_owned(),
         Some(value) => value.to_string().chars().take(60).collect(),
     };
-    BadFields::Missing { what, pointer: pointer.to_owned(), found }
+    BadFields::Missing {
+        what,
+        pointer: pointer.to_owned(),
+        found,
+    }
 }
 
 #[cfg(test)]
@@ -158,14 +173,25 @@ mod tests {
     fn parts_are_found_by_pointers() {
         let json = r#"{"id": 7, "at": {"ms": 1.7e12}, "org": "o", "every": 300}"#;
         let record = fields("5m").record(json).unwrap();
-        assert_eq!((record.key.as_str(), record.position, record.step), ("7", 1_700_000_000_000, 300_000));
-        assert_eq!((record.tenant.as_deref(), record.payload.as_bytes()), (Some("o"), json.as_bytes()));
+        assert_eq!(
+            (record.key.as_str(), record.position, record.step),
+            ("7", 1_700_000_000_000, 300_000)
+        );
+        assert_eq!(
+            (record.tenant.as_deref(), record.payload.as_bytes()),
+            (Some("o"), json.as_bytes())
+        );
         assert_eq!(fields("/every").record(json).unwrap().step, 300);
     }
 
     #[test]
     fn what_is_missing_is_named_with_its_place() {
-        let error = |json: &str, step| fields(step).record(json.to_owned()).unwrap_err().to_string();
+        let error = |json: &str, step| {
+            fields(step)
+                .record(json.to_owned())
+                .unwrap_err()
+                .to_string()
+        };
         assert_eq!(
             error(r#"{"at":{"ms":1}}"#, "5m"),
             "the key of the record is not at `/id`: there is nothing"
@@ -175,7 +201,8 @@ mod tests {
             "the position of the record is not at `/at/ms`: there is \"soon\""
         );
         assert!(
-            error(r#"{"id":"a","at":{"ms":1},"every":0}"#, "/every").starts_with("step 0 is out of range")
+            error(r#"{"id":"a","at":{"ms":1},"every":0}"#, "/every")
+                .starts_with("step 0 is out of range")
         );
         assert!(error("nope", "5m").starts_with("the payload is not JSON"));
         assert!(error(r#"{"id":"","at":{"ms":1}}"#, "5m").starts_with("a stream's key has 1 to"));
@@ -184,7 +211,10 @@ mod tests {
     #[test]
     fn a_step_is_a_pointer_or_a_length_of_time() {
         assert_eq!(StepField::parse("5m").unwrap().usual(), Some(300_000));
-        assert_eq!(StepField::parse("/step").unwrap(), StepField::At("/step".to_owned()));
+        assert_eq!(
+            StepField::parse("/step").unwrap(),
+            StepField::At("/step".to_owned())
+        );
         assert!(StepField::parse("often").is_err() && StepField::parse("0s").is_err());
     }
 }

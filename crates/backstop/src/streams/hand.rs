@@ -59,9 +59,23 @@ pub(super) enum Called {
 }
 
 impl<'a> Hand<'a> {
-    pub(super) fn new(shared: &'a Arc<Shared>, window: Window, number: LeaseNumber, seen: u64) -> Self {
+    pub(super) fn new(
+        shared: &'a Arc<Shared>,
+        window: Window,
+        number: LeaseNumber,
+        seen: u64,
+    ) -> Self {
         let tenure = Tenure::under(shared, number, window.key().clone());
-        Self { shared, window, number, seen, turn: 0, has_written: false, tenure, became: Told::new() }
+        Self {
+            shared,
+            window,
+            number,
+            seen,
+            turn: 0,
+            has_written: false,
+            tenure,
+            became: Told::new(),
+        }
     }
 
     /// Does all there is to do, and gives the key back.
@@ -71,7 +85,9 @@ impl<'a> Hand<'a> {
         while !self.shared.stop.is_cancelled() {
             match self.window.next(rules, self.shared.now()) {
                 None => break,
-                Some(Step::Note(note)) => note_down(self.shared, &mut self.became, self.window.key(), note),
+                Some(Step::Note(note)) => {
+                    note_down(self.shared, &mut self.became, self.window.key(), note)
+                }
                 Some(Step::Call(call)) => {
                     // What was done is written before the next is begun, so that a crash repeats no more than that.
                     if unwritten >= self.shared.settings.run {
@@ -82,7 +98,9 @@ impl<'a> Hand<'a> {
                         unwritten = 0;
                     }
                     let on = (rules, Ground::Store, &self.tenure);
-                    match call_handler(self.shared, &mut self.window, on, call, &mut self.became).await {
+                    match call_handler(self.shared, &mut self.window, on, call, &mut self.became)
+                        .await
+                    {
                         Called::GoesOn => unwritten += 1,
                         Called::Waits => {}
                         Called::Lost => return self.lost(),
@@ -110,7 +128,13 @@ impl<'a> Hand<'a> {
             key: self.window.key().clone(),
             number: self.number,
         };
-        let advance = Advance { lease, turn: self.turn, seen: self.seen, change: change.clone(), then };
+        let advance = Advance {
+            lease,
+            turn: self.turn,
+            seen: self.seen,
+            change: change.clone(),
+            then,
+        };
         match outlet.say(advance).await {
             Written::Yes => {
                 self.has_written = true;
@@ -127,11 +151,16 @@ impl<'a> Hand<'a> {
     }
 
     const fn lost(&self) -> Ended {
-        Ended::Lost { has_written: self.has_written }
+        Ended::Lost {
+            has_written: self.has_written,
+        }
     }
 
     fn go_adrift(&mut self, unsaved: &Change) -> Ended {
-        Ended::Adrift(Box::new(self.window.adrift(unsaved)), std::mem::take(&mut self.became))
+        Ended::Adrift(
+            Box::new(self.window.adrift(unsaved)),
+            std::mem::take(&mut self.became),
+        )
     }
 }
 
@@ -147,7 +176,9 @@ pub(super) async fn call_handler(
     became: &mut Told,
 ) -> Called {
     let event = Event::new(&shared.name, window, call);
-    let Some(ending) = run(shared, event.clone(), tenure).await else { return Called::Lost };
+    let Some(ending) = run(shared, event.clone(), tenure).await else {
+        return Called::Lost;
+    };
     let now = shared.now();
     match ending {
         Ending::Done => done(shared, window, call, became, now),
@@ -160,9 +191,22 @@ pub(super) async fn call_handler(
             note_held(call, became);
             return Called::Waits;
         }
-        Ending::Failed { cause, error, advice, .. } => {
+        Ending::Failed {
+            cause,
+            error,
+            advice,
+            ..
+        } => {
             let failure = (cause, error, advice);
-            return failed(shared, window, (rules, ground), (call, event), failure, became).await;
+            return failed(
+                shared,
+                window,
+                (rules, ground),
+                (call, event),
+                failure,
+                became,
+            )
+            .await;
         }
     }
     Called::GoesOn
@@ -205,8 +249,16 @@ async fn failed(
         }
         Advice::Dead => (Reason::Rejected, event.attempt),
         Advice::Retry | Advice::RetryAfter(_) => {
-            let wish = if let Advice::RetryAfter(wait) = advice { Some(wait) } else { None };
-            let failure = Failure { wish, error: &text, roll: shared.backstop.random().roll() };
+            let wish = if let Advice::RetryAfter(wait) = advice {
+                Some(wait)
+            } else {
+                None
+            };
+            let failure = Failure {
+                wish,
+                error: &text,
+                roll: shared.backstop.random().roll(),
+            };
             match window.failed(call, rules, failure, now) {
                 Failed::Retry { until, attempt } => {
                     tracing::info!(stream = %shared.name, key = %event.key, position = event.position, attempt, next = %until, error = %text, "an event failed; its key waits until it is tried again");
@@ -218,7 +270,17 @@ async fn failed(
         }
     };
     tracing::warn!(stream = %shared.name, key = %event.key, position = event.position, %reason, error = %text, "an event failed for good");
-    let letter = burial(&event, Death { cause, error, reason, attempts }, &shared.worker, now);
+    let letter = burial(
+        &event,
+        Death {
+            cause,
+            error,
+            reason,
+            attempts,
+        },
+        &shared.worker,
+        now,
+    );
     match bury(&shared.backstop, letter, ground).await {
         Ok(()) => {
             window.buried(call, rules);
@@ -227,13 +289,23 @@ async fn failed(
         }
         Err(error) => {
             tracing::error!(%error, stream = %shared.name, key = %event.key, "a dead letter was not taken; the key waits");
-            let wait = if matches!(error, Unburied::NoRoom) { NO_ROOM_WAIT } else { NO_STORE_WAIT };
+            let wait = if matches!(error, Unburied::NoRoom) {
+                NO_ROOM_WAIT
+            } else {
+                NO_STORE_WAIT
+            };
             wait_for_room(window, call, wait, now, became)
         }
     }
 }
 
-fn wait_for_room(window: &mut Window, call: Call, wait: Span, now: Time, became: &mut Told) -> Called {
+fn wait_for_room(
+    window: &mut Window,
+    call: Call,
+    wait: Span,
+    now: Time,
+    became: &mut Told,
+) -> Called {
     window.put_off(call, now.after(wait), now);
     note_held(call, became);
     Called::Waits
@@ -256,7 +328,10 @@ async fn run(shared: &Arc<Shared>, event: Event, tenure: &Tenure<'_>) -> Option<
         return None;
     }
     let call = async {
-        match AssertUnwindSafe(shared.handler.handle(event)).catch_unwind().await {
+        match AssertUnwindSafe(shared.handler.handle(event))
+            .catch_unwind()
+            .await
+        {
             Ok(Ok(())) => Ending::Done,
             Ok(Err(fail)) => fail.into_ending(),
             Err(panic) => panicked("handler", panic.as_ref()),
@@ -280,7 +355,12 @@ async fn run(shared: &Arc<Shared>, event: Event, tenure: &Tenure<'_>) -> Option<
 }
 
 /// Takes note of what is so.
-pub(super) fn note_down(shared: &Shared, became: &mut Told, key: &backstop_core::StreamKey, note: Note) {
+pub(super) fn note_down(
+    shared: &Shared,
+    became: &mut Told,
+    key: &backstop_core::StreamKey,
+    note: Note,
+) {
     let (position, now) = match note {
         Note::Duplicate { position, off_step } => {
             if let Some(off) = off_step {

@@ -44,7 +44,11 @@ impl Command {
 #[async_trait]
 impl StreamHandler for Command {
     async fn handle(&self, event: Event) -> Result<(), Fail> {
-        let run = Run::new(Arc::new(as_job(&event)), States::default(), CancellationToken::new());
+        let run = Run::new(
+            Arc::new(as_job(&event)),
+            States::default(),
+            CancellationToken::new(),
+        );
         match self.0.run(run).await {
             Ending::Done => Ok(()),
             ending => Err(Fail::ended(ending)),
@@ -84,9 +88,13 @@ pub(super) struct Letters {
 impl Handler for Letters {
     async fn run(&self, run: Run) -> Ending {
         let event = match Event::from_json(run.payload()) {
-            Ok(event) => Event { attempt: run.attempt(), ..event },
+            Ok(event) => Event {
+                attempt: run.attempt(),
+                ..event
+            },
             Err(error) => {
-                return Fail::dead(format!("this is no dead letter of a stream: {error}")).into_ending();
+                return Fail::dead(format!("this is no dead letter of a stream: {error}"))
+                    .into_ending();
             }
         };
         let (key, position) = (event.key.clone(), event.position);

@@ -33,7 +33,15 @@ impl Leases {
         keys: impl Iterator<Item = StreamKey>,
         certain_until: Instant,
     ) {
-        let kept = |key| (key, Kept { lost: CancellationToken::new(), certain_until });
+        let kept = |key| {
+            (
+                key,
+                Kept {
+                    lost: CancellationToken::new(),
+                    certain_until,
+                },
+            )
+        };
         let keys: HashMap<_, _> = keys.map(kept).collect();
         if !keys.is_empty() {
             self.lock().insert(number, keys);
@@ -63,9 +71,13 @@ impl Leases {
     fn ending(&self, margin: Duration) -> Vec<(LeaseNumber, StreamKey)> {
         let soon = Instant::now() + margin;
         let takes = self.lock();
-        let all = takes.iter().flat_map(|(number, keys)| keys.iter().map(|(key, kept)| (*number, key, kept)));
+        let all = takes
+            .iter()
+            .flat_map(|(number, keys)| keys.iter().map(|(key, kept)| (*number, key, kept)));
         let ending = all.filter(|(_, _, kept)| kept.certain_until <= soon);
-        ending.map(|(number, key, _)| (number, key.clone())).collect()
+        ending
+            .map(|(number, key, _)| (number, key.clone()))
+            .collect()
     }
 
     fn extend(&self, leases: &[(LeaseNumber, StreamKey)], certain_until: Instant) {
@@ -100,13 +112,22 @@ pub(super) struct Tenure<'a> {
 
 impl<'a> Tenure<'a> {
     pub(super) fn under(shared: &'a Shared, number: LeaseNumber, key: StreamKey) -> Self {
-        let kept =
-            shared.leases.lock().get(&number).and_then(|keys| keys.get(&key).map(|kept| kept.lost.clone()));
-        Self { lease: Some((shared, number, key)), lost: kept.unwrap_or_default() }
+        let kept = shared
+            .leases
+            .lock()
+            .get(&number)
+            .and_then(|keys| keys.get(&key).map(|kept| kept.lost.clone()));
+        Self {
+            lease: Some((shared, number, key)),
+            lost: kept.unwrap_or_default(),
+        }
     }
 
     pub(super) fn without_store() -> Self {
-        Self { lease: None, lost: CancellationToken::new() }
+        Self {
+            lease: None,
+            lost: CancellationToken::new(),
+        }
     }
 
     /// Whether nobody else can have the key for as long as it takes to begin a call.
@@ -175,7 +196,11 @@ async fn keep(shared: &Shared, part: &[(LeaseNumber, StreamKey)]) {
     };
     let (asked, now) = (Instant::now(), shared.now());
     let until = now.after(shared.settings.lease);
-    match shared.store().keep(part.iter().map(lease).collect(), until, now).await {
+    match shared
+        .store()
+        .keep(part.iter().map(lease).collect(), until, now)
+        .await
+    {
         Ok(lost) => {
             for lease in lost {
                 // One that was given back while this was asked is gone, too, and no loss.
@@ -183,7 +208,9 @@ async fn keep(shared: &Shared, part: &[(LeaseNumber, StreamKey)]) {
                     tracing::info!(stream = %shared.name, key = %lease.key, "the key's lease is gone; work on it is called off");
                 }
             }
-            shared.leases.extend(part, asked + shared.settings.lease.into());
+            shared
+                .leases
+                .extend(part, asked + shared.settings.lease.into());
         }
         Err(error) => tracing::warn!(%error, stream = %shared.name, "keys not kept"),
     }

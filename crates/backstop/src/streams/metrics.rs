@@ -40,12 +40,14 @@ pub(super) fn count(stream: &StreamName, counts: &Counts) {
 
 #[expect(clippy::cast_precision_loss, reason = "a histogram is of doubles")]
 pub(super) fn missing(stream: &StreamName, count: u64) {
-    metrics::histogram!("backstop_stream_missing", "stream" => stream.to_string()).record(count as f64);
+    metrics::histogram!("backstop_stream_missing", "stream" => stream.to_string())
+        .record(count as f64);
 }
 
 pub(super) fn delay(stream: &StreamName, delay: Span) {
     let seconds = std::time::Duration::from(delay).as_secs_f64();
-    metrics::histogram!("backstop_stream_delay_seconds", "stream" => stream.to_string()).record(seconds);
+    metrics::histogram!("backstop_stream_delay_seconds", "stream" => stream.to_string())
+        .record(seconds);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]

@@ -10,8 +10,8 @@ use crate::worker::{Services, usual_worker};
 use backstop_core::amend::{Action, Selection};
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, OFFER_MAX};
 use backstop_core::port::{
-    Advance, Advanced, Amendment, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StoreError, StreamStatus,
-    Take, Then, Wanted, WhichKeys,
+    Advance, Advanced, Amendment, Answer, KeyLease, KeyQuery, KeyStatus, Offered, StoreError,
+    StreamStatus, Take, Then, Wanted, WhichKeys,
 };
 use backstop_core::stream::{Record, Resume, Standing, StoredKey, Window};
 use backstop_core::{LeaseNumber, Span, State, StreamKey, StreamName};
@@ -21,8 +21,12 @@ use std::time::Duration;
 /// How long an operator has a key.
 const LEASE: Span = Span::secs(15);
 /// Waits between tries of a call that the store did not answer, or of a key that somebody works on.
-const WAITS: [Duration; 4] =
-    [Duration::from_millis(50), Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(3)];
+const WAITS: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
 
 /// A stream. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -40,7 +44,10 @@ pub struct Forgotten {
 
 impl Stream {
     pub(crate) fn new(backstop: Backstop, name: &str) -> Result<Self, BadStream> {
-        Ok(Self { backstop, name: StreamName::new(name)? })
+        Ok(Self {
+            backstop,
+            name: StreamName::new(name)?,
+        })
     }
 
     pub(crate) const fn of(backstop: Backstop, name: StreamName) -> Self {
@@ -95,13 +102,24 @@ impl Stream {
         which: WhichKeys,
         limit: usize,
     ) -> Answer<Vec<KeyStatus>> {
-        let query = KeyQuery { stream: self.name.clone(), after, which, limit };
-        self.backstop.store().stream_keys(query, self.backstop.now()).await
+        let query = KeyQuery {
+            stream: self.name.clone(),
+            after,
+            which,
+            limit,
+        };
+        self.backstop
+            .store()
+            .stream_keys(query, self.backstop.now())
+            .await
     }
 
     /// One key with the records it keeps.
     pub async fn key(&self, key: &StreamKey) -> Answer<Option<StoredKey>> {
-        self.backstop.store().stream_key(self.name.clone(), key.clone()).await
+        self.backstop
+            .store()
+            .stream_key(self.name.clone(), key.clone())
+            .await
     }
 
     /// Forgets a key: what it holds is gone, and the next record is its first. `None` if nobody has heard of it.
@@ -111,13 +129,19 @@ impl Stream {
 
     /// Forgets a key and ignores its records until it is enabled again.
     pub async fn disable(&self, key: &StreamKey) -> Answer<Forgotten> {
-        Ok(self.clear(key, true).await?.unwrap_or(Forgotten { records: 0 }))
+        Ok(self
+            .clear(key, true)
+            .await?
+            .unwrap_or(Forgotten { records: 0 }))
     }
 
     /// Takes a disabled key's records again; whether it was disabled.
     pub async fn enable(&self, key: &StreamKey) -> Answer<bool> {
-        let Some(stored) = self.key(key).await? else { return Ok(false) };
-        let window = Window::load(stored).map_err(|error| StoreError::corrupt("enabling a key", error))?;
+        let Some(stored) = self.key(key).await? else {
+            return Ok(false);
+        };
+        let window =
+            Window::load(stored).map_err(|error| StoreError::corrupt("enabling a key", error))?;
         if !window.standing().disabled {
             return Ok(false);
         }
@@ -128,7 +152,9 @@ impl Stream {
     /// Sets a halted key going again, with the record it halted at or past it; whether it was halted. A record that is tried again
     /// here is no dead letter any more.
     pub async fn resume(&self, key: &StreamKey, resume: Resume) -> Answer<bool> {
-        let Some(position) = self.halted_at(key).await? else { return Ok(false) };
+        let Some(position) = self.halted_at(key).await? else {
+            return Ok(false);
+        };
         if resume == Resume::Again {
             self.drop_letters(key, position).await?;
         }
@@ -144,9 +170,13 @@ impl Stream {
     }
 
     async fn halted_at(&self, key: &StreamKey) -> Answer<Option<i64>> {
-        let Some(stored) = self.key(key).await? else { return Ok(None) };
+        let Some(stored) = self.key(key).await? else {
+            return Ok(None);
+        };
         let standing = Standing::from_bytes(&stored.standing);
-        Ok(standing.map_err(|error| StoreError::corrupt("looking at a key", error))?.halted)
+        Ok(standing
+            .map_err(|error| StoreError::corrupt("looking at a key", error))?
+            .halted)
     }
 
     /// Whatever the key halted at, its letter lies there under one of these ids.
@@ -159,7 +189,11 @@ impl Stream {
             cursor: None,
             max: ids.len(),
         };
-        self.backstop.store().amend(amendment, self.backstop.now()).await.map(drop)
+        self.backstop
+            .store()
+            .amend(amendment, self.backstop.now())
+            .await
+            .map(drop)
     }
 
     async fn set_going(&self, key: &StreamKey, resume: Resume) -> Answer<bool> {
@@ -217,16 +251,42 @@ impl Stream {
                 tokio::time::sleep(wait).await;
             }
         }
-        Err(StoreError::unavailable("taking a key", "somebody works on it; try again when they are done"))
+        Err(StoreError::unavailable(
+            "taking a key",
+            "somebody works on it; try again when they are done",
+        ))
     }
 
-    async fn advance(&self, number: LeaseNumber, seen: u64, window: &mut Window, then: Then) -> Answer<()> {
-        let lease = KeyLease { stream: self.name.clone(), key: window.key().clone(), number };
-        let advance = Advance { lease, turn: 1, seen, change: window.change(), then };
-        let answers = self.backstop.store().advance(vec![advance], self.backstop.now()).await?;
+    async fn advance(
+        &self,
+        number: LeaseNumber,
+        seen: u64,
+        window: &mut Window,
+        then: Then,
+    ) -> Answer<()> {
+        let lease = KeyLease {
+            stream: self.name.clone(),
+            key: window.key().clone(),
+            number,
+        };
+        let advance = Advance {
+            lease,
+            turn: 1,
+            seen,
+            change: window.change(),
+            then,
+        };
+        let answers = self
+            .backstop
+            .store()
+            .advance(vec![advance], self.backstop.now())
+            .await?;
         match answers.first() {
             Some(Advanced::Applied) => Ok(()),
-            _ => Err(StoreError::unavailable("changing a key", "somebody else took it meanwhile; try again")),
+            _ => Err(StoreError::unavailable(
+                "changing a key",
+                "somebody else took it meanwhile; try again",
+            )),
         }
     }
 }
@@ -261,9 +321,21 @@ pub(super) fn in_parts(records: Vec<Record>) -> Vec<Vec<Record>> {
     parts
 }
 
-async fn offer(backstop: &Backstop, stream: &StreamName, records: Vec<Record>) -> Answer<Vec<Offered>> {
+async fn offer(
+    backstop: &Backstop,
+    stream: &StreamName,
+    records: Vec<Record>,
+) -> Answer<Vec<Offered>> {
     for wait in WAITS {
-        match backstop.store().offer(stream.clone(), records.clone(), backstop.current_time().await).await {
+        match backstop
+            .store()
+            .offer(
+                stream.clone(),
+                records.clone(),
+                backstop.current_time().await,
+            )
+            .await
+        {
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, %stream, "records not taken; trying again in {wait:?}");
                 tokio::time::sleep(wait).await;
@@ -271,5 +343,8 @@ async fn offer(backstop: &Backstop, stream: &StreamName, records: Vec<Record>) -
             answer => return answer,
         }
     }
-    backstop.store().offer(stream.clone(), records, backstop.current_time().await).await
+    backstop
+        .store()
+        .offer(stream.clone(), records, backstop.current_time().await)
+        .await
 }

@@ -49,8 +49,18 @@ impl Outlet {
     pub(super) fn new(shared: &Arc<Shared>, hands: usize) -> (Self, Writer) {
         let (sender, receiver) = mpsc::channel(hands.max(1));
         let hands = Arc::new(AtomicUsize::new(hands));
-        let writer = Writer { shared: Arc::clone(shared), said: receiver, hands: Arc::clone(&hands) };
-        (Self { said: sender, hands }, writer)
+        let writer = Writer {
+            shared: Arc::clone(shared),
+            said: receiver,
+            hands: Arc::clone(&hands),
+        };
+        (
+            Self {
+                said: sender,
+                hands,
+            },
+            writer,
+        )
     }
 
     /// Has something written.
@@ -119,7 +129,11 @@ async fn write(shared: &Shared, said: Vec<Said>) {
             Err(error) => {
                 tracing::error!(%error, stream = %shared.name, count = part.len(), "keys not advanced");
                 for said in part {
-                    said.answer(if error.is_transient() { Written::Unknown } else { Written::Refused });
+                    said.answer(if error.is_transient() {
+                        Written::Unknown
+                    } else {
+                        Written::Refused
+                    });
                 }
             }
         }
@@ -138,8 +152,14 @@ async fn advance(shared: &Shared, advances: Vec<Advance>) -> Answer<Vec<Advanced
     let (began, mut wait) = (Instant::now(), RETRY_FIRST);
     loop {
         let now = shared.now();
-        match shared.store().advance(renewed(shared, &advances, now), now).await {
-            Err(error) if error.is_transient() && began.elapsed() < shared.settings.patience.into() => {
+        match shared
+            .store()
+            .advance(renewed(shared, &advances, now), now)
+            .await
+        {
+            Err(error)
+                if error.is_transient() && began.elapsed() < shared.settings.patience.into() =>
+            {
                 tracing::warn!(%error, stream = %shared.name, "keys not advanced; trying again in {wait:?}");
             }
             Err(error) => {
@@ -161,5 +181,11 @@ fn renewed(shared: &Shared, advances: &[Advance], now: Time) -> Vec<Advance> {
         Then::Keep(_) => Then::Keep(now.after(shared.settings.lease)),
         Then::Release(_) | Then::Clear => then,
     };
-    advances.iter().map(|advance| Advance { then: then(advance.then), ..advance.clone() }).collect()
+    advances
+        .iter()
+        .map(|advance| Advance {
+            then: then(advance.then),
+            ..advance.clone()
+        })
+        .collect()
 }

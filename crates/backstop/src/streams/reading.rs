@@ -35,7 +35,8 @@ impl<'a> Reading<'a> {
 
     /// How far apart positions are, for records that do not say.
     pub fn step(&self) -> Option<i64> {
-        self.flagged.or_else(|| self.config.step.as_ref().and_then(StepField::usual))
+        self.flagged
+            .or_else(|| self.config.step.as_ref().and_then(StepField::usual))
     }
 
     /// The record that a line stands for, or what is wrong with it.
@@ -43,7 +44,8 @@ impl<'a> Reading<'a> {
         if self.config.fields.is_some() {
             return self.itself(line);
         }
-        let written: Written<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let written: Written<'_> =
+            serde_json::from_slice(line).map_err(|error| error.to_string())?;
         let payload = written.payload.map_or("null", RawValue::get);
         let record = Record {
             key: StreamKey::new(&written.key).map_err(|error| error.to_string())?,
@@ -67,7 +69,9 @@ impl<'a> Reading<'a> {
                     .to_owned(),
             );
         };
-        let mut record = fields.record(line.to_vec()).map_err(|error| error.to_string())?;
+        let mut record = fields
+            .record(line.to_vec())
+            .map_err(|error| error.to_string())?;
         record.step = self.flagged.unwrap_or(record.step);
         record.check().map_err(|error| error.to_string())?;
         Ok(record)

@@ -96,7 +96,10 @@ impl RunningStream {
         handler: Arc<dyn StreamHandler>,
         services: Services,
     ) -> Result<Self, BadStream> {
-        let bad = |problem| BadStream::Settings { stream: stream.name().to_string(), problem };
+        let bad = |problem| BadStream::Settings {
+            stream: stream.name().to_string(),
+            problem,
+        };
         settings.check().map_err(bad)?;
         let backstop = stream.backstop().clone();
         let shared = Arc::new(Shared {
@@ -138,17 +141,27 @@ impl RunningStream {
             let (shared, stop) = (Arc::clone(&shared), loops.clone());
             async move { clock_loop(&shared, &stop).await }
         });
-        Ok(Self { shared, loops, tasks, thread })
+        Ok(Self {
+            shared,
+            loops,
+            tasks,
+            thread,
+        })
     }
 
     /// Takes records in. When it answers, each was handled, is held durably, or is known not to be wanted; answers in the
     /// order of `records`. When it fails, some may have been handled: bringing the same records again is harmless.
     pub async fn handle(&self, records: Vec<Record>) -> Answer<Vec<Became>> {
         if self.shared.stop.is_cancelled() {
-            return Err(StoreError::unavailable("handling records", "this stream was told to stop"));
+            return Err(StoreError::unavailable(
+                "handling records",
+                "this stream was told to stop",
+            ));
         }
         for record in &records {
-            record.check().map_err(|error| StoreError::misuse("handling records", error))?;
+            record
+                .check()
+                .map_err(|error| StoreError::misuse("handling records", error))?;
         }
         let mut became = Vec::with_capacity(records.len());
         for part in in_parts(records) {
@@ -165,19 +178,34 @@ impl RunningStream {
     /// Puts something aside that is no record of this stream, as a dead letter, so that what comes behind it can go on. `origin`
     /// says where it came from, such as topic, partition and offset: put aside twice it is one letter.
     pub async fn put_aside(&self, origin: &str, bytes: &[u8], error: &str) -> Answer<()> {
-        let Shared { backstop, name, worker, .. } = &*self.shared;
+        let Shared {
+            backstop,
+            name,
+            worker,
+            ..
+        } = &*self.shared;
         tracing::warn!(stream = %name, origin, error, "what came is no record of the stream; it is put aside as a dead letter");
         let letter = unreadable(name, origin, bytes, error, worker, backstop.now());
-        bury(backstop, letter, Ground::Store).await.map_err(|unburied| match unburied {
-            Unburied::Store(error) => error,
-            Unburied::NoRoom => StoreError::unavailable("putting a record aside", unburied),
-        })
+        bury(backstop, letter, Ground::Store)
+            .await
+            .map_err(|unburied| match unburied {
+                Unburied::Store(error) => error,
+                Unburied::NoRoom => StoreError::unavailable("putting a record aside", unburied),
+            })
     }
 
     /// Runs dead letters of this stream that somebody requeued: for a worker of the queue [`super::letters_queue`].
     pub fn letters(&self) -> impl Handler + use<> {
-        let Shared { backstop, name, handler, .. } = &*self.shared;
-        Letters { handler: Arc::clone(handler), stream: Stream::of(backstop.clone(), name.clone()) }
+        let Shared {
+            backstop,
+            name,
+            handler,
+            ..
+        } = &*self.shared;
+        Letters {
+            handler: Arc::clone(handler),
+            stream: Stream::of(backstop.clone(), name.clone()),
+        }
     }
 
     /// The name under which it takes keys.
@@ -195,7 +223,10 @@ impl RunningStream {
         self.shared.stop.cancel();
         self.shared.batches.close();
         let grace: Duration = self.shared.settings.grace.into();
-        if tokio::time::timeout(grace, self.shared.batches.wait()).await.is_err() {
+        if tokio::time::timeout(grace, self.shared.batches.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!(stream = %self.shared.name, "calls did not end within {grace:?}; their keys' leases run out");
         }
         self.loops.cancel();
@@ -219,7 +250,10 @@ fn own_thread(
     keep: impl Future<Output = ()> + Send + 'static,
 ) -> Result<std::thread::JoinHandle<()>, BadStream> {
     let failed = |error: std::io::Error| BadStream::Thread(error.to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
     let thread = std::thread::Builder::new().name("backstop-streams".to_owned());
     thread.spawn(move || runtime.block_on(keep)).map_err(failed)
 }

@@ -76,7 +76,10 @@ impl StreamSettings {
             return Err("`run` must be at least 1".to_owned());
         }
         if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease) {
-            return Err(format!("`lease` must be from {LEASE_MIN} to {LEASE_MAX}; it is {}", self.lease));
+            return Err(format!(
+                "`lease` must be from {LEASE_MIN} to {LEASE_MAX}; it is {}",
+                self.lease
+            ));
         }
         if self.timeout.is_some_and(Span::is_zero) {
             return Err("`timeout` must be longer than nothing; leave it out for none".to_owned());

@@ -21,7 +21,11 @@ impl Mould {
         let key = UniqueKey::new(&key).map_err(|error| error.to_string())?;
         let payload = self.payload.fill(row).map_err(|error| error.to_string())?;
         let payload = Payload::json(payload.to_string()).map_err(|error| error.to_string())?;
-        Ok(Finding { row: row.id(), key, payload })
+        Ok(Finding {
+            row: row.id(),
+            key,
+            payload,
+        })
     }
 }
 
@@ -38,7 +42,14 @@ pub(super) struct Collector {
 impl Collector {
     /// For at most `max` rows.
     pub(super) fn new(mould: Mould, wanted: Wanted, max: usize) -> Self {
-        Self { mould, wanted, max, rows: 0, bytes: 0, found: Found::default() }
+        Self {
+            mould,
+            wanted,
+            max,
+            rows: 0,
+            bytes: 0,
+            found: Found::default(),
+        }
     }
 
     /// Whether jobs can be made of rows with these columns.
@@ -69,7 +80,8 @@ impl Collector {
         if self.wanted == Wanted::Keys {
             finding.payload = Payload::default();
         }
-        self.bytes += size(&finding.row) + finding.key.as_str().len() + finding.payload.as_bytes().len();
+        self.bytes +=
+            size(&finding.row) + finding.key.as_str().len() + finding.payload.as_bytes().len();
         self.found.findings.push(finding);
     }
 

@@ -19,10 +19,24 @@ pub(super) async fn with_letters(
 ) -> Answer<BTreeSet<UniqueKey>> {
     let (mut dead, mut cursor) = (BTreeSet::new(), None);
     while dead.len() < keys.len() {
-        let filter = Filter { queue: Some(queue.clone()), state: Some(State::Dead), ..Filter::default() };
-        let query = PageQuery { filter, cursor, limit: PAGE, order: Order::Newest };
+        let filter = Filter {
+            queue: Some(queue.clone()),
+            state: Some(State::Dead),
+            ..Filter::default()
+        };
+        let query = PageQuery {
+            filter,
+            cursor,
+            limit: PAGE,
+            order: Order::Newest,
+        };
         let page = backstop.store().jobs(query, backstop.now()).await?;
-        dead.extend(page.jobs.into_iter().filter_map(|job| job.unique_key).filter(|key| keys.contains(key)));
+        dead.extend(
+            page.jobs
+                .into_iter()
+                .filter_map(|job| job.unique_key)
+                .filter(|key| keys.contains(key)),
+        );
         cursor = page.next;
         if cursor.is_none() {
             break;

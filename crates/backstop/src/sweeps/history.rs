@@ -51,7 +51,12 @@ pub struct PastRun {
 }
 
 impl PastRun {
-    pub(super) fn of(outcome: &Result<Report, SweepError>, at: Time, took: Span, runner: &str) -> Self {
+    pub(super) fn of(
+        outcome: &Result<Report, SweepError>,
+        at: Time,
+        took: Span,
+        runner: &str,
+    ) -> Self {
         let none = Report::default();
         let report = outcome.as_ref().unwrap_or(&none);
         Self {
@@ -69,7 +74,10 @@ impl PastRun {
             unseen: report.unseen,
             rows_without_jobs: None,
             jobs_without_rows: None,
-            error: outcome.as_ref().err().map(|error| truncated(error.to_string(), WHY_CHARS_MAX)),
+            error: outcome
+                .as_ref()
+                .err()
+                .map(|error| truncated(error.to_string(), WHY_CHARS_MAX)),
         }
     }
 }
@@ -84,13 +92,23 @@ fn cell(sweep: &Sweep) -> String {
 
 /// The last runs, the latest first.
 pub(super) async fn runs(backstop: &Backstop, sweep: &Sweep) -> Answer<Vec<PastRun>> {
-    let cell = backstop.store().cells(vec![cell(sweep)]).await?.pop().flatten();
+    let cell = backstop
+        .store()
+        .cells(vec![cell(sweep)])
+        .await?
+        .pop()
+        .flatten();
     let runs = cell.as_ref().and_then(read::<Runs>).unwrap_or_default();
     Ok(runs.0.into_iter().rev().collect())
 }
 
 /// Writes down what was found by comparing rows and jobs after a run.
-pub(super) async fn compared(backstop: &Backstop, sweep: &Sweep, run: &PastRun, found: &Reconciliation) {
+pub(super) async fn compared(
+    backstop: &Backstop,
+    sweep: &Sweep,
+    run: &PastRun,
+    found: &Reconciliation,
+) {
     let add = |runs: &mut Runs| {
         let is_it = |known: &&mut PastRun| known.at == run.at && known.runner == run.runner;
         if let Some(known) = runs.0.iter_mut().rev().find(is_it) {

@@ -23,18 +23,35 @@ fn counter(name: &'static str, sweep: &Sweep, count: usize) {
 pub(super) fn run(sweep: &Sweep, outcome: &Result<Report, SweepError>, took: Span) {
     let word = if outcome.is_ok() { "ok" } else { "failed" };
     let name = sweep.name().to_owned();
-    metrics::counter!("backstop_sweep_runs_total", "sweep" => name.clone(), "outcome" => word).increment(1);
+    metrics::counter!("backstop_sweep_runs_total", "sweep" => name.clone(), "outcome" => word)
+        .increment(1);
     metrics::histogram!("backstop_sweep_seconds", "sweep" => name).record(took.as_secs_f64());
     let Ok(report) = outcome else { return };
     gauge("backstop_sweep_found", sweep, report.found.len());
     gauge("backstop_sweep_alive", sweep, report.alive.len());
     gauge("backstop_sweep_dead", sweep, report.dead.len());
-    counter("backstop_sweep_enqueued_total", sweep, report.enqueued.len());
+    counter(
+        "backstop_sweep_enqueued_total",
+        sweep,
+        report.enqueued.len(),
+    );
     counter("backstop_sweep_buried_total", sweep, report.buried.len());
-    counter("backstop_sweep_unusable_total", sweep, report.unusable.len());
+    counter(
+        "backstop_sweep_unusable_total",
+        sweep,
+        report.unusable.len(),
+    );
 }
 
 pub(super) fn reconciled(sweep: &Sweep, found: &Reconciliation) {
-    gauge("backstop_reconcile_rows_without_jobs", sweep, found.rows_without_jobs.len());
-    gauge("backstop_reconcile_jobs_without_rows", sweep, found.overdue().count());
+    gauge(
+        "backstop_reconcile_rows_without_jobs",
+        sweep,
+        found.rows_without_jobs.len(),
+    );
+    gauge(
+        "backstop_reconcile_jobs_without_rows",
+        sweep,
+        found.overdue().count(),
+    );
 }

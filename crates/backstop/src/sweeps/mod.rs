@@ -80,7 +80,12 @@ pub trait Finder: Send + Sync + 'static {
     async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError>;
 
     /// The same for whoever needs a part of it. Of rows that are large a finder then need not hold more.
-    async fn find_wanted(&self, cutoff: Time, max: usize, wanted: &Wanted) -> Result<Found, FindError> {
+    async fn find_wanted(
+        &self,
+        cutoff: Time,
+        max: usize,
+        wanted: &Wanted,
+    ) -> Result<Found, FindError> {
         let mut found = self.find(cutoff, max).await?;
         found.is_cut |= found.findings.len() + found.unusable.len() >= max;
         found.findings.truncate(max);
@@ -108,7 +113,10 @@ pub struct Found {
 
 impl FromIterator<Finding> for Found {
     fn from_iter<I: IntoIterator<Item = Finding>>(findings: I) -> Self {
-        Self { findings: findings.into_iter().collect(), ..Self::default() }
+        Self {
+            findings: findings.into_iter().collect(),
+            ..Self::default()
+        }
     }
 }
 
@@ -265,13 +273,23 @@ impl Sweep {
 }
 
 fn range(what: &'static str, least: impl fmt::Display, most: impl fmt::Display) -> BadSweep {
-    BadSweep::Range { what, least: least.to_string(), most: most.to_string() }
+    BadSweep::Range {
+        what,
+        least: least.to_string(),
+        most: most.to_string(),
+    }
 }
 
 impl fmt::Debug for Sweep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Sweep");
-        shown.field("name", &self.name).field("queue", &self.queue).field("kind", &self.kind);
-        shown.field("older_than", &self.older_than).field("every", &self.every).finish_non_exhaustive()
+        shown
+            .field("name", &self.name)
+            .field("queue", &self.queue)
+            .field("kind", &self.kind);
+        shown
+            .field("older_than", &self.older_than)
+            .field("every", &self.every)
+            .finish_non_exhaustive()
     }
 }

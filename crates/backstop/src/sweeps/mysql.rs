@@ -27,7 +27,9 @@ pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Foun
 }
 
 async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
-    let mut conn = connect(address).await.map_err(|error| FindError::Failed(error.to_string()))?;
+    let mut conn = connect(address)
+        .await
+        .map_err(|error| FindError::Failed(error.to_string()))?;
     let limit = search.limit;
     let found = read(&mut conn, search).await;
     // Rows that were not asked for may still be on their way: the connection is closed, not cleaned.
@@ -35,13 +37,18 @@ async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> 
     found.map_err(|error| failure(&error, limit))?
 }
 
-async fn read(conn: &mut Conn, mut search: Search<'_>) -> mysql_async::Result<Result<Found, FindError>> {
+async fn read(
+    conn: &mut Conn,
+    mut search: Search<'_>,
+) -> mysql_async::Result<Result<Found, FindError>> {
     // Also for statements that would end the transaction first.
     conn.query_drop("SET SESSION TRANSACTION READ ONLY").await?;
     conn.query_drop("SET SESSION time_zone = '+00:00'").await?;
-    conn.query_drop(format!("SET SESSION sql_select_limit = {}", search.max)).await?;
+    conn.query_drop(format!("SET SESSION sql_select_limit = {}", search.max))
+        .await?;
     let is_mariadb = is_mariadb(conn).await?;
-    conn.query_drop(time_limit(is_mariadb, search.limit)).await?;
+    conn.query_drop(time_limit(is_mariadb, search.limit))
+        .await?;
     conn.query_drop("START TRANSACTION READ ONLY").await?;
     let cutoff = date(search.cutoff);
     let params = Params::Positional(vec![cutoff; search.query.cutoffs]);
@@ -50,7 +57,10 @@ async fn read(conn: &mut Conn, mut search: Search<'_>) -> mysql_async::Result<Re
     let Some(described) = described else {
         return Ok(Err(FindError::Failed(BadQuery::NotASelect.to_string())));
     };
-    let columns: Arc<[String]> = described.iter().map(|column| column.name_str().into_owned()).collect();
+    let columns: Arc<[String]> = described
+        .iter()
+        .map(|column| column.name_str().into_owned())
+        .collect();
     if let Err(unknown) = search.into.check(&columns) {
         return Ok(Err(unknown.into()));
     }
@@ -67,7 +77,9 @@ async fn read(conn: &mut Conn, mut search: Search<'_>) -> mysql_async::Result<Re
 fn failure(error: &mysql_async::Error, limit: Span) -> FindError {
     match error {
         mysql_async::Error::Server(said) if is_stopped(said) => FindError::TooSlow(limit),
-        mysql_async::Error::Server(said) => FindError::Failed(format!("{} ({})", said.message, said.code)),
+        mysql_async::Error::Server(said) => {
+            FindError::Failed(format!("{} ({})", said.message, said.code))
+        }
         other => FindError::Failed(other.to_string()),
     }
 }
@@ -76,7 +88,12 @@ fn failure(error: &mysql_async::Error, limit: Span) -> FindError {
 fn date(time: Time) -> mysql_async::Value {
     let text = cutoff_text(time);
     let mut parts = text.split(['-', ' ', ':']);
-    let mut next = || parts.next().and_then(|part| part.parse::<u16>().ok()).unwrap_or_default();
+    let mut next = || {
+        parts
+            .next()
+            .and_then(|part| part.parse::<u16>().ok())
+            .unwrap_or_default()
+    };
     let (year, month, day) = (next(), next() as u8, next() as u8);
     let (hour, minute, second) = (next() as u8, next() as u8, next() as u8);
     let micros = u32::try_from(time.as_micros().rem_euclid(1_000_000)).unwrap_or_default();
@@ -101,19 +118,28 @@ fn value(of: mysql_async::Value, column: &Column) -> Value {
             }
         }
         Sql::Time(is_negative, days, hours, minutes, seconds, micros) => {
-            let (sign, hours) = (if is_negative { "-" } else { "" }, days * 24 + u32::from(hours));
+            let (sign, hours) = (
+                if is_negative { "-" } else { "" },
+                days * 24 + u32::from(hours),
+            );
             format!("{sign}{hours:02}:{minutes:02}:{seconds:02}{}", part(micros)).into()
         }
     }
 }
 
 fn part(micros: u32) -> String {
-    if micros == 0 { String::new() } else { format!(".{micros:06}") }
+    if micros == 0 {
+        String::new()
+    } else {
+        format!(".{micros:06}")
+    }
 }
 
 fn text(bytes: &[u8], column: &Column) -> Value {
-    let is_number =
-        matches!(column.column_type(), ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL);
+    let is_number = matches!(
+        column.column_type(),
+        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL
+    );
     let is_json = column.column_type() == ColumnType::MYSQL_TYPE_JSON;
     match std::str::from_utf8(bytes) {
         Ok(digits) if is_number => decimal(digits),

@@ -31,7 +31,9 @@ pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Foun
 async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
     let client = connect(address).await.map_err(FindError::Failed)?;
     let limit = search.limit;
-    let found = read(&client, search).await.map_err(|error| failure(&error, limit))?;
+    let found = read(&client, search)
+        .await
+        .map_err(|error| failure(&error, limit))?;
     // Nothing was written that could be committed. Where rows may still be on their way nobody waits for them: the connection ends, and
     // the transaction with it.
     if found.as_ref().is_ok_and(|found| !found.is_cut) {
@@ -50,8 +52,14 @@ async fn read(
          SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'"
     );
     client.batch_execute(&begin).await?;
-    let described = client.prepare_typed(&search.query.sql, &[Type::TIMESTAMPTZ]).await?;
-    let columns: Arc<[String]> = described.columns().iter().map(|column| column.name().to_owned()).collect();
+    let described = client
+        .prepare_typed(&search.query.sql, &[Type::TIMESTAMPTZ])
+        .await?;
+    let columns: Arc<[String]> = described
+        .columns()
+        .iter()
+        .map(|column| column.name().to_owned())
+        .collect();
     if columns.is_empty() {
         return Ok(Err(not_a_select()));
     }
@@ -67,7 +75,10 @@ async fn read(
     };
     let mut rows = pin!(rows);
     while let Some(row) = rows.try_next().await? {
-        if !search.into.take(&Row::new(Arc::clone(&columns), values(row.try_get(0)?))) {
+        if !search
+            .into
+            .take(&Row::new(Arc::clone(&columns), values(row.try_get(0)?)))
+        {
             break;
         }
     }
@@ -79,8 +90,11 @@ fn not_a_select() -> FindError {
 }
 
 fn is_no_part(error: &tokio_postgres::Error) -> bool {
-    let codes =
-        [SqlState::SYNTAX_ERROR, SqlState::FEATURE_NOT_SUPPORTED, SqlState::READ_ONLY_SQL_TRANSACTION];
+    let codes = [
+        SqlState::SYNTAX_ERROR,
+        SqlState::FEATURE_NOT_SUPPORTED,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+    ];
     error.code().is_some_and(|code| codes.contains(code))
 }
 
@@ -97,7 +111,11 @@ fn failure(error: &tokio_postgres::Error, limit: Span) -> FindError {
 
 fn system_time(time: Time) -> SystemTime {
     let micros = Duration::from_micros(time.as_micros().unsigned_abs());
-    if time.as_micros() < 0 { UNIX_EPOCH - micros } else { UNIX_EPOCH + micros }
+    if time.as_micros() < 0 {
+        UNIX_EPOCH - micros
+    } else {
+        UNIX_EPOCH + micros
+    }
 }
 
 /// The values of a row that came as a JSON object, in the order of its columns.
@@ -126,9 +144,13 @@ impl<'de> Visitor<'de> for InOrder {
 }
 
 fn value(raw: &str) -> Value {
-    let is_digits =
-        raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()) && !raw.contains(['e', 'E']);
-    if is_digits { decimal(raw) } else { serde_json::from_str(raw).unwrap_or_else(|_| raw.into()) }
+    let is_digits = raw.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+        && !raw.contains(['e', 'E']);
+    if is_digits {
+        decimal(raw)
+    } else {
+        serde_json::from_str(raw).unwrap_or_else(|_| raw.into())
+    }
 }
 
 #[cfg(test)]
@@ -142,12 +164,23 @@ mod tests {
         let digits = json!("123456789012345678901234567890");
         assert_eq!(
             values(json),
-            [json!(1), json!("x"), json!(null), digits, json!(1.5), json!(1e300), json!({"k": [1]})]
+            [
+                json!(1),
+                json!("x"),
+                json!(null),
+                digits,
+                json!(1.5),
+                json!(1e300),
+                json!({"k": [1]})
+            ]
         );
     }
 
     #[test]
     fn times_before_1970_are_times() {
-        assert_eq!(system_time(Time::from_micros(-1)), UNIX_EPOCH - Duration::from_micros(1));
+        assert_eq!(
+            system_time(Time::from_micros(-1)),
+            UNIX_EPOCH - Duration::from_micros(1)
+        );
     }
 }

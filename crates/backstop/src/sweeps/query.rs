@@ -64,9 +64,17 @@ impl Query {
         if key.is_constant() {
             return Err(BadSweepQuery::ConstantKey);
         }
-        let payload = payload.map(Shape::parse).transpose().map_err(BadSweepQuery::Payload)?;
+        let payload = payload
+            .map(Shape::parse)
+            .transpose()
+            .map_err(BadSweepQuery::Payload)?;
         let payload = payload.unwrap_or(Shape::Row);
-        Ok(Self { source, bound, mould: Mould { key, payload }, timeout: Self::TIMEOUT })
+        Ok(Self {
+            source,
+            bound,
+            mould: Mould { key, payload },
+            timeout: Self::TIMEOUT,
+        })
     }
 
     /// It is stopped after this long.
@@ -85,9 +93,20 @@ impl Finder for Query {
         self.find_wanted(cutoff, max, &Wanted::All).await
     }
 
-    async fn find_wanted(&self, cutoff: Time, max: usize, wanted: &Wanted) -> Result<Found, FindError> {
+    async fn find_wanted(
+        &self,
+        cutoff: Time,
+        max: usize,
+        wanted: &Wanted,
+    ) -> Result<Found, FindError> {
         let into = Collector::new(self.mould.clone(), wanted.clone(), max);
-        let asked = Search { query: &self.bound, cutoff, max, limit: self.timeout, into };
+        let asked = Search {
+            query: &self.bound,
+            cutoff,
+            max,
+            limit: self.timeout,
+            into,
+        };
         search(&self.source, asked).await
     }
 

@@ -18,7 +18,12 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// States of jobs that are on their way.
-const LIVE: [State; 4] = [State::Scheduled, State::Ready, State::Running, State::Retrying];
+const LIVE: [State; 4] = [
+    State::Scheduled,
+    State::Ready,
+    State::Running,
+    State::Retrying,
+];
 /// Jobs of one page: their payloads come with them.
 const PAGE: usize = 100;
 
@@ -49,7 +54,9 @@ pub struct LooseJob {
 impl Reconciliation {
     /// The jobs without a row that are older than the threshold.
     pub fn overdue(&self) -> impl Iterator<Item = &LooseJob> {
-        self.jobs_without_rows.iter().filter(|job| job.age >= self.older_than)
+        self.jobs_without_rows
+            .iter()
+            .filter(|job| job.age >= self.older_than)
     }
 
     /// Whether something past the threshold does not match.
@@ -73,29 +80,47 @@ impl Sweeper {
     }
 
     /// The same after a run that has looked at all rows just now: they are not searched for again.
-    pub(super) async fn reconcile_after(&self, report: &Report) -> Result<Reconciliation, SweepError> {
+    pub(super) async fn reconcile_after(
+        &self,
+        report: &Report,
+    ) -> Result<Reconciliation, SweepError> {
         let mut reconciled = self.nothing();
-        let refused = report.refused.iter().filter(|row| !report.dead.contains(row));
+        let refused = report
+            .refused
+            .iter()
+            .filter(|row| !report.dead.contains(row));
         let without_jobs = report.dead.iter().chain(&report.spent).chain(refused);
         reconciled.rows_without_jobs = without_jobs.cloned().collect();
         reconciled.dead = report.dead.clone();
-        self.in_time(self.compare_jobs(self.backstop().now(), &mut reconciled)).await?;
+        self.in_time(self.compare_jobs(self.backstop().now(), &mut reconciled))
+            .await?;
         metrics::reconciled(self.sweep(), &reconciled);
         Ok(reconciled)
     }
 
     fn nothing(&self) -> Reconciliation {
-        Reconciliation { older_than: self.sweep().threshold(), ..Reconciliation::default() }
+        Reconciliation {
+            older_than: self.sweep().threshold(),
+            ..Reconciliation::default()
+        }
     }
 
-    async fn compare_rows(&self, now: Time, reconciled: &mut Reconciliation) -> Result<(), SweepError> {
+    async fn compare_rows(
+        &self,
+        now: Time,
+        reconciled: &mut Reconciliation,
+    ) -> Result<(), SweepError> {
         let cutoff = now.before(self.sweep().threshold());
         let first = self.rows(cutoff).await?;
         let keys: Vec<UniqueKey> = first.iter().map(|(key, _)| key.clone()).collect();
         let holders = self.holders(&keys).await?;
         let is_live = |holder: &Option<KeyHolder>| holder.is_some_and(|holder| holder.is_live());
-        let alone: BTreeSet<&UniqueKey> =
-            keys.iter().zip(&holders).filter(|(_, holder)| !is_live(holder)).map(|(key, _)| key).collect();
+        let alone: BTreeSet<&UniqueKey> = keys
+            .iter()
+            .zip(&holders)
+            .filter(|(_, holder)| !is_live(holder))
+            .map(|(key, _)| key)
+            .collect();
         if alone.is_empty() {
             return Ok(());
         }
@@ -113,7 +138,11 @@ impl Sweeper {
         Ok(())
     }
 
-    async fn compare_jobs(&self, now: Time, reconciled: &mut Reconciliation) -> Result<(), SweepError> {
+    async fn compare_jobs(
+        &self,
+        now: Time,
+        reconciled: &mut Reconciliation,
+    ) -> Result<(), SweepError> {
         let mut loose = self.live_jobs(now).await?;
         if loose.is_empty() {
             return Ok(());
@@ -124,11 +153,12 @@ impl Sweeper {
         // What ended since it was listed has marked its row meanwhile.
         let keys: Vec<UniqueKey> = loose.iter().map(|job| job.key.clone()).collect();
         let holders = self.holders(&keys).await?;
-        let still = loose
-            .into_iter()
-            .zip(holders)
-            .filter(|(job, holder)| holder.is_some_and(|holder| holder.is_live() && holder.job == job.id));
-        reconciled.jobs_without_rows.extend(still.map(|(job, _)| job));
+        let still = loose.into_iter().zip(holders).filter(|(job, holder)| {
+            holder.is_some_and(|holder| holder.is_live() && holder.job == job.id)
+        });
+        reconciled
+            .jobs_without_rows
+            .extend(still.map(|(job, _)| job));
         Ok(())
     }
 
@@ -138,7 +168,11 @@ impl Sweeper {
         if found.is_cut {
             return Err(too_many("rows").into());
         }
-        Ok(found.findings.into_iter().map(|finding| (finding.key, finding.row)).collect())
+        Ok(found
+            .findings
+            .into_iter()
+            .map(|finding| (finding.key, finding.row))
+            .collect())
     }
 
     /// The live jobs that were made for rows of this sweep: of each no more than it is known by.
@@ -153,10 +187,19 @@ impl Sweeper {
             };
             let mut cursor = None;
             loop {
-                let query = PageQuery { filter: filter.clone(), cursor, limit: PAGE, order: Order::Newest };
+                let query = PageQuery {
+                    filter: filter.clone(),
+                    cursor,
+                    limit: PAGE,
+                    order: Order::Newest,
+                };
                 let page = self.backstop().store().jobs(query, now).await?;
                 let keyed = page.jobs.into_iter().filter_map(|job| {
-                    Some(LooseJob { id: job.id, key: job.unique_key?, age: now.since(job.inserted_at) })
+                    Some(LooseJob {
+                        id: job.id,
+                        key: job.unique_key?,
+                        age: now.since(job.inserted_at),
+                    })
                 });
                 own.extend(keyed.filter(|job| self.sweep().finder.is_own(&job.key)));
                 cursor = page.next;

@@ -34,16 +34,26 @@ impl<'a> Recoveries<'a> {
     pub(super) async fn read(backstop: &'a Backstop, sweep: &'a Sweep) -> Answer<Self> {
         let (mut cells, mut walk) = (BTreeMap::new(), Walk::new(backstop, prefix(sweep)));
         while cells.len() <= SWEEP_RECOVERED_MAX {
-            let Some(page) = walk.next().await? else { break };
+            let Some(page) = walk.next().await? else {
+                break;
+            };
             for cell in page {
                 // One that cannot be read counts nothing, and goes with the next clearing.
                 let recovered = serde_json::from_slice(&cell.value);
-                let unread = || Recovered { key: String::new(), count: 0, at: Time::default() };
+                let unread = || Recovered {
+                    key: String::new(),
+                    count: 0,
+                    at: Time::default(),
+                };
                 let recovered = recovered.unwrap_or_else(|_| unread());
                 cells.insert(cell.name.clone(), (cell, recovered));
             }
         }
-        Ok(Self { backstop, sweep, cells })
+        Ok(Self {
+            backstop,
+            sweep,
+            cells,
+        })
     }
 
     /// How often a finding was recovered.
@@ -57,7 +67,9 @@ impl<'a> Recoveries<'a> {
     }
 
     fn of(&self, key: &UniqueKey) -> Option<&Recovered> {
-        self.cells.get(&self.name(key)).map(|(_, recovered)| recovered)
+        self.cells
+            .get(&self.name(key))
+            .map(|(_, recovered)| recovered)
     }
 
     /// Counts one more for each of these. Where another process was faster it has counted the same recovery.
@@ -66,21 +78,34 @@ impl<'a> Recoveries<'a> {
         let (known, new): (Vec<_>, Vec<_>) = keys.iter().partition(|key| self.of(key).is_some());
         if new.len() > room {
             let sweep = self.sweep.name();
-            tracing::warn!(sweep, "more than {SWEEP_RECOVERED_MAX} recoveries; the others are not counted");
+            tracing::warn!(
+                sweep,
+                "more than {SWEEP_RECOVERED_MAX} recoveries; the others are not counted"
+            );
         }
         let counted = known.into_iter().chain(new.into_iter().take(room));
         let swaps = counted.map(|key| {
-            let recovered =
-                Recovered { key: key.to_string(), count: self.count(key) + 1, at: self.backstop.now() };
-            self.swap(&self.name(key), Some(serde_json::to_vec(&recovered).unwrap_or_default()))
+            let recovered = Recovered {
+                key: key.to_string(),
+                count: self.count(key) + 1,
+                at: self.backstop.now(),
+            };
+            self.swap(
+                &self.name(key),
+                Some(serde_json::to_vec(&recovered).unwrap_or_default()),
+            )
         });
         self.apply(swaps.collect()).await
     }
 
     /// Forgets these.
     pub(super) async fn forget(&self, keys: &[UniqueKey]) -> Answer<()> {
-        let names = keys.iter().map(|key| self.name(key)).filter(|name| self.cells.contains_key(name));
-        self.apply(names.map(|name| self.swap(&name, None)).collect()).await
+        let names = keys
+            .iter()
+            .map(|key| self.name(key))
+            .filter(|name| self.cells.contains_key(name));
+        self.apply(names.map(|name| self.swap(&name, None)).collect())
+            .await
     }
 
     /// Forgets those whose row is no longer found and whose job is not on its way. `found` is all there is, or as much as one
@@ -100,10 +125,16 @@ impl<'a> Recoveries<'a> {
             .collect();
         let mut swaps = Vec::new();
         for part in gone.chunks(HOLDERS_MAX) {
-            let keys: Vec<Option<UniqueKey>> =
-                part.iter().map(|(_, recovered)| UniqueKey::new(&recovered.key).ok()).collect();
+            let keys: Vec<Option<UniqueKey>> = part
+                .iter()
+                .map(|(_, recovered)| UniqueKey::new(&recovered.key).ok())
+                .collect();
             let asked: Vec<UniqueKey> = keys.iter().flatten().cloned().collect();
-            let holders = self.backstop.store().holders(self.sweep.queue().clone(), asked, now).await?;
+            let holders = self
+                .backstop
+                .store()
+                .holders(self.sweep.queue().clone(), asked, now)
+                .await?;
             let mut holders = holders.into_iter();
             for ((name, _), key) in part.iter().zip(&keys) {
                 let holder = key.as_ref().and_then(|_| holders.next().flatten());
@@ -123,7 +154,12 @@ impl<'a> Recoveries<'a> {
     fn swap(&self, name: &str, value: Option<Vec<u8>>) -> Swap {
         let seen = self.cells.get(name).map(|(cell, _)| cell.version);
         let version = self.backstop.random().bits().cast_signed();
-        Swap { name: name.to_owned(), seen, version, value }
+        Swap {
+            name: name.to_owned(),
+            seen,
+            version,
+            value,
+        }
     }
 
     async fn apply(&self, swaps: Vec<Swap>) -> Answer<()> {

@@ -19,7 +19,8 @@ use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
 /// A run that takes longer is given up.
-const DEADLINE: Duration = Duration::from_secs(SWEEP_RUN_MAX.as_micros().unsigned_abs() / 1_000_000);
+const DEADLINE: Duration =
+    Duration::from_secs(SWEEP_RUN_MAX.as_micros().unsigned_abs() / 1_000_000);
 
 /// A run looks at so many times the rows it may act on, and at no fewer than this; at all it can compare only where that was not enough.
 const LOOKED_AT_TIMES: usize = 10;
@@ -104,7 +105,12 @@ pub struct Sweeper {
 impl Backstop {
     /// A sweep, to be run and looked at by hand. Workers run theirs by themselves.
     pub fn sweeper(&self, sweep: &Sweep) -> Sweeper {
-        Sweeper { backstop: self.clone(), sweep: sweep.clone(), runner: usual_worker(self), runtime: None }
+        Sweeper {
+            backstop: self.clone(),
+            sweep: sweep.clone(),
+            runner: usual_worker(self),
+            runtime: None,
+        }
     }
 }
 
@@ -122,7 +128,12 @@ impl Sweeper {
         runner: &WorkerName,
         runtime: Option<Handle>,
     ) -> Self {
-        Self { backstop: backstop.clone(), sweep: sweep.clone(), runner: runner.clone(), runtime }
+        Self {
+            backstop: backstop.clone(),
+            sweep: sweep.clone(),
+            runner: runner.clone(),
+            runtime,
+        }
     }
 
     /// The sweep.
@@ -141,7 +152,13 @@ impl Sweeper {
 
     /// As [`Sweeper::run`], with rows looked for as if it were `at`.
     pub async fn run_at(&self, at: Time) -> Result<Report, SweepError> {
-        let taken = turn::take(&self.backstop, &self.sweep, self.runner.as_str(), Span::ZERO).await?;
+        let taken = turn::take(
+            &self.backstop,
+            &self.sweep,
+            self.runner.as_str(),
+            Span::ZERO,
+        )
+        .await?;
         self.run_turn(&taken?, at).await
     }
 
@@ -162,8 +179,13 @@ impl Sweeper {
 
     /// Takes the turn of this period; `None` if somebody else has it.
     pub(crate) async fn take_turn(&self) -> Answer<Option<Turn>> {
-        let taken =
-            turn::take(&self.backstop, &self.sweep, self.runner.as_str(), self.sweep.period()).await?;
+        let taken = turn::take(
+            &self.backstop,
+            &self.sweep,
+            self.runner.as_str(),
+            self.sweep.period(),
+        )
+        .await?;
         Ok(taken.ok())
     }
 
@@ -174,7 +196,9 @@ impl Sweeper {
 
     /// Runs it, once the turn is ours, and writes down what came of it.
     pub(crate) async fn run_turn(&self, turn: &Turn, at: Time) -> Result<Report, SweepError> {
-        let outcome = self.keeping(turn, self.in_time(self.perform(at, Mode::Real))).await;
+        let outcome = self
+            .keeping(turn, self.in_time(self.perform(at, Mode::Real)))
+            .await;
         let took = self.backstop.now().since(turn.began);
         metrics::run(&self.sweep, &outcome, took);
         let run = PastRun::of(&outcome, turn.began, took, self.runner.as_str());
@@ -183,7 +207,11 @@ impl Sweeper {
             // For metrics and pages: nobody else looks in both directions while nobody asks.
             let has_seen_all = !report.is_cut && self.is_now(at);
             let compared = async {
-                if has_seen_all { self.reconcile_after(report).await } else { self.reconcile().await }
+                if has_seen_all {
+                    self.reconcile_after(report).await
+                } else {
+                    self.reconcile().await
+                }
             };
             match self.keeping(turn, compared).await {
                 Ok(found) => history::compared(&self.backstop, &self.sweep, &run, &found).await,
@@ -212,7 +240,9 @@ impl Sweeper {
         &self,
         work: impl Future<Output = Result<T, SweepError>>,
     ) -> Result<T, SweepError> {
-        tokio::time::timeout(DEADLINE, work).await.unwrap_or(Err(SweepError::TooSlow(DEADLINE)))
+        tokio::time::timeout(DEADLINE, work)
+            .await
+            .unwrap_or(Err(SweepError::TooSlow(DEADLINE)))
     }
 
     async fn perform(&self, at: Time, mode: Mode) -> Result<Report, SweepError> {
@@ -222,8 +252,12 @@ impl Sweeper {
         let (rows, is_bounded) = self.within_bound(seen.rows);
         let (judged, is_left_over) = self.confirmed(rows, cutoff, seen.max).await?;
         let is_cut = seen.is_cut || is_bounded || is_left_over;
-        let mut report =
-            Report { unusable: seen.unusable, is_cut, unseen: seen.is_cut, ..Report::of(&judged) };
+        let mut report = Report {
+            unusable: seen.unusable,
+            is_cut,
+            unseen: seen.is_cut,
+            ..Report::of(&judged)
+        };
         if mode == Mode::Real {
             self.recover(&judged, &recoveries, &mut report).await?;
             self.give_up(&judged, &recoveries, &mut report).await?;
@@ -238,8 +272,14 @@ impl Sweeper {
     /// Looks at as many rows as a run needs. Rows that stay as they are, since their jobs are dead or no job can be made of them, are
     /// found first by every run: where they fill a look, and it leaves the run with too little to do, as much as can be is looked at.
     async fn look(&self, cutoff: Time, recoveries: &Recoveries<'_>) -> Result<Judged, SweepError> {
-        let first = self.judged(cutoff, self.looked_at_max(), recoveries).await?;
-        let acted_on = first.rows.iter().filter(|(_, fate)| is_acted_on(*fate)).count();
+        let first = self
+            .judged(cutoff, self.looked_at_max(), recoveries)
+            .await?;
+        let acted_on = first
+            .rows
+            .iter()
+            .filter(|(_, fate)| is_acted_on(*fate))
+            .count();
         if !first.is_cut || first.max >= RECONCILE_MAX || acted_on >= self.sweep.max_per_run {
             return Ok(first);
         }
@@ -261,7 +301,12 @@ impl Sweeper {
         let found = self.search(cutoff, max, Wanted::Keys).await?;
         let fates = self.judge(&found.findings, recoveries).await?;
         let rows = found.findings.into_iter().zip(fates).collect();
-        Ok(Judged { rows, unusable: found.unusable, max, is_cut: found.is_cut })
+        Ok(Judged {
+            rows,
+            unusable: found.unusable,
+            max,
+            is_cut: found.is_cut,
+        })
     }
 
     /// Whether a run as of `at` sees what is there, and not what was.
@@ -271,11 +316,19 @@ impl Sweeper {
 
     /// How many rows one run looks at: more than it acts on, so that rows which need nothing do not hide those behind them.
     fn looked_at_max(&self) -> usize {
-        self.sweep.max_per_run.saturating_mul(LOOKED_AT_TIMES).clamp(LOOKED_AT_MIN, RECONCILE_MAX)
+        self.sweep
+            .max_per_run
+            .saturating_mul(LOOKED_AT_TIMES)
+            .clamp(LOOKED_AT_MIN, RECONCILE_MAX)
     }
 
     /// Looks for rows, away from the loops that must not wait: a finder of the user's may block, or panic.
-    pub(super) async fn search(&self, cutoff: Time, max: usize, wanted: Wanted) -> Result<Found, FindError> {
+    pub(super) async fn search(
+        &self,
+        cutoff: Time,
+        max: usize,
+        wanted: Wanted,
+    ) -> Result<Found, FindError> {
         let finder = Arc::clone(&self.sweep.finder);
         let looking = async move { finder.find_wanted(cutoff, max, &wanted).await };
         let task = match &self.runtime {
@@ -284,7 +337,9 @@ impl Sweeper {
         };
         let ended = AbortOnDropHandle::new(task).await;
         ended.unwrap_or_else(|error| {
-            Err(FindError::Failed(format!("the search did not end by itself: {error}")))
+            Err(FindError::Failed(format!(
+                "the search did not end by itself: {error}"
+            )))
         })
     }
 
@@ -303,10 +358,21 @@ impl Sweeper {
     async fn judge(&self, findings: &[Finding], recoveries: &Recoveries<'_>) -> Answer<Vec<Fate>> {
         let keys: Vec<UniqueKey> = findings.iter().map(|finding| finding.key.clone()).collect();
         let holders = self.holders(&keys).await?;
-        let free = keys.iter().zip(&holders).filter(|(_, holder)| holder.is_none()).map(|(key, _)| key);
+        let free = keys
+            .iter()
+            .zip(&holders)
+            .filter(|(_, holder)| holder.is_none())
+            .map(|(key, _)| key);
         let dead = dead::with_letters(&self.backstop, self.sweep.queue(), &free.collect()).await?;
         let known = keys.iter().zip(holders).map(|(key, holder)| {
-            (key, Known { holder, is_dead: dead.contains(key), recovered: recoveries.count(key) })
+            (
+                key,
+                Known {
+                    holder,
+                    is_dead: dead.contains(key),
+                    recovered: recoveries.count(key),
+                },
+            )
         });
         Ok(judge(known, self.sweep.max_recoveries))
     }
@@ -316,7 +382,12 @@ impl Sweeper {
         let mut holders = Vec::with_capacity(keys.len());
         for part in keys.chunks(HOLDERS_MAX) {
             let queue = self.sweep.queue().clone();
-            holders.extend(self.backstop.store().holders(queue, part.to_vec(), self.backstop.now()).await?);
+            holders.extend(
+                self.backstop
+                    .store()
+                    .holders(queue, part.to_vec(), self.backstop.now())
+                    .await?,
+            );
         }
         Ok(holders)
     }
@@ -331,7 +402,8 @@ impl Sweeper {
         max: usize,
     ) -> Result<(Vec<(Finding, Fate)>, bool), FindError> {
         let acted_on = judged.iter().filter(|(_, fate)| is_acted_on(*fate));
-        let wanted: BTreeSet<UniqueKey> = acted_on.map(|(finding, _)| finding.key.clone()).collect();
+        let wanted: BTreeSet<UniqueKey> =
+            acted_on.map(|(finding, _)| finding.key.clone()).collect();
         if wanted.is_empty() {
             return Ok((judged, false));
         }
@@ -354,7 +426,10 @@ impl Sweeper {
         report: &mut Report,
     ) -> Answer<()> {
         let lost: Vec<&Finding> = with_fate(judged, Fate::Recover).collect();
-        let jobs = lost.iter().map(|finding| self.job(finding, self.backstop.new_id())).collect();
+        let jobs = lost
+            .iter()
+            .map(|finding| self.job(finding, self.backstop.new_id()))
+            .collect();
         let answers = self.backstop.push_jobs(jobs).await?;
         let mut recovered = Vec::new();
         for (finding, answer) in lost.into_iter().zip(answers) {
@@ -380,8 +455,15 @@ impl Sweeper {
         let hopeless: Vec<&Finding> = with_fate(judged, Fate::GiveUp).collect();
         let mut buried = Vec::new();
         for part in hopeless.chunks(BURY_MAX) {
-            let burials = part.iter().map(|finding| self.burial(finding, recoveries)).collect();
-            let answers = self.backstop.store().bury(burials, self.backstop.now()).await?;
+            let burials = part
+                .iter()
+                .map(|finding| self.burial(finding, recoveries))
+                .collect();
+            let answers = self
+                .backstop
+                .store()
+                .bury(burials, self.backstop.now())
+                .await?;
             for (finding, answer) in part.iter().zip(answers) {
                 if answer == Enqueued::Full {
                     report.refused.push(finding.row.clone());
@@ -402,20 +484,30 @@ impl Sweeper {
     fn job(&self, finding: &Finding, id: JobId) -> NewJob {
         let (queue, kind) = (self.sweep.queue.clone(), self.sweep.kind.clone());
         let job = NewJob::new(id, queue, kind, finding.payload.clone());
-        NewJob { unique: Some(Unique::live(finding.key.clone())), ..job }
+        NewJob {
+            unique: Some(Unique::live(finding.key.clone())),
+            ..job
+        }
     }
 
     fn burial(&self, finding: &Finding, recoveries: &Recoveries<'_>) -> Burial {
         let (now, count) = (self.backstop.now(), recoveries.count(&finding.key));
         let last = recoveries.last(&finding.key).unwrap_or(now);
         // The same id for whoever gives it up at the same time: one letter.
-        let name = format!("sweep {} {} {}", self.sweep.name, finding.key, last.as_micros());
+        let name = format!(
+            "sweep {} {} {}",
+            self.sweep.name,
+            finding.key,
+            last.as_micros()
+        );
         let message = format!(
             "sweep {} recovered row {} {count} times, the last time at {last}, and still finds it: its jobs end without marking the row as processed",
             self.sweep.name, finding.row
         );
-        let error =
-            ErrorReport { error_type: Some("SweptInVain".to_owned()), ..ErrorReport::message(message) };
+        let error = ErrorReport {
+            error_type: Some("SweptInVain".to_owned()),
+            ..ErrorReport::message(message)
+        };
         let failure = Failure::new(now, count, Cause::Failed, &self.runner, error);
         Burial {
             job: self.job(finding, JobId::named(&name)),
@@ -436,7 +528,10 @@ const fn is_acted_on(fate: Fate) -> bool {
 }
 
 fn with_fate(judged: &[(Finding, Fate)], wanted: Fate) -> impl Iterator<Item = &Finding> {
-    judged.iter().filter(move |(_, fate)| *fate == wanted).map(|(finding, _)| finding)
+    judged
+        .iter()
+        .filter(move |(_, fate)| *fate == wanted)
+        .map(|(finding, _)| finding)
 }
 
 impl Report {
@@ -446,7 +541,10 @@ impl Report {
             those.map(|(finding, _)| finding.row.clone()).collect()
         };
         Self {
-            found: judged.iter().map(|(finding, _)| finding.row.clone()).collect(),
+            found: judged
+                .iter()
+                .map(|(finding, _)| finding.row.clone())
+                .collect(),
             alive: rows(&[Fate::Alive]),
             dead: rows(&[Fate::Dead, Fate::GiveUp]),
             spent: rows(&[Fate::Spent]),

@@ -36,7 +36,9 @@ pub(super) async fn search(source: &Source, search: Search<'_>) -> Result<Found,
         #[cfg(feature = "mysql")]
         Dialect::Mysql => super::mysql::search(source.address(), search).await,
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "mysql")))]
-        _ => Err(FindError::Failed("this program was built without the database".to_owned())),
+        _ => Err(FindError::Failed(
+            "this program was built without the database".to_owned(),
+        )),
     };
     found.map_err(|error| match error {
         FindError::Failed(cause) => FindError::Failed(source.told(&cause)),

@@ -46,11 +46,19 @@ impl Drop for StopAtEnd {
 
 /// What a query finds.
 pub(super) async fn search(address: &Address, search: Search<'_>) -> Result<Found, FindError> {
-    let file = address.sqlite_file().map(ToOwned::to_owned).unwrap_or_default();
+    let file = address
+        .sqlite_file()
+        .map(ToOwned::to_owned)
+        .unwrap_or_default();
     let stop = StopAtEnd(Stop::default());
-    let (sql, cutoff, into) = (search.query.sql.clone(), cutoff_text(search.cutoff), search.into);
+    let (sql, cutoff, into) = (
+        search.query.sql.clone(),
+        cutoff_text(search.cutoff),
+        search.into,
+    );
     let stopped = stop.0.clone();
-    let mut reading = tokio::task::spawn_blocking(move || read(file, &sql, &cutoff, into, &stopped));
+    let mut reading =
+        tokio::task::spawn_blocking(move || read(file, &sql, &cutoff, into, &stopped));
     let panicked = |error: tokio::task::JoinError| FindError::Failed(error.to_string());
     if let Ok(read) = tokio::time::timeout(search.limit.into(), &mut reading).await {
         return read.map_err(panicked)?.map_err(FindError::from);
@@ -105,14 +113,18 @@ fn read(
     if statement.parameter_count() != 1 {
         return Err(ReadError::Parameters);
     }
-    let names = (0..statement.column_count()).map(|at| statement.column_name(at).map(ToOwned::to_owned));
+    let names =
+        (0..statement.column_count()).map(|at| statement.column_name(at).map(ToOwned::to_owned));
     let columns: Arc<[String]> = names.collect::<Result<_, _>>()?;
     into.check(&columns)?;
     let mut rows = statement.query([cutoff])?;
     while !stop.told.load(Ordering::Relaxed) {
         let Some(row) = rows.next()? else { break };
         let values = (0..columns.len()).map(|column| row.get_ref(column).map(value));
-        if !into.take(&Row::new(Arc::clone(&columns), values.collect::<Result<_, _>>()?)) {
+        if !into.take(&Row::new(
+            Arc::clone(&columns),
+            values.collect::<Result<_, _>>()?,
+        )) {
             break;
         }
     }

@@ -24,9 +24,21 @@ fn cell(sweep: &Sweep) -> String {
 
 /// When the next run may begin.
 pub(super) async fn next(backstop: &Backstop, sweep: &Sweep) -> Answer<Time> {
-    let cell = backstop.store().cells(vec![cell(sweep)]).await?.pop().flatten();
-    let standing = cell.as_ref().and_then(read::<Standing>).and_then(|standing| standing.0);
-    Ok(Turn::next(standing.as_ref(), sweep.period(), backstop.now()))
+    let cell = backstop
+        .store()
+        .cells(vec![cell(sweep)])
+        .await?
+        .pop()
+        .flatten();
+    let standing = cell
+        .as_ref()
+        .and_then(read::<Standing>)
+        .and_then(|standing| standing.0);
+    Ok(Turn::next(
+        standing.as_ref(),
+        sweep.period(),
+        backstop.now(),
+    ))
 }
 
 /// Takes the turn, if it may be taken. `every` is the period, nothing for a run by hand.
@@ -37,7 +49,13 @@ pub(super) async fn take(
     every: Span,
 ) -> Answer<Result<Turn, TurnTaken>> {
     let change = |standing: &mut Standing| {
-        let begun = Turn::begin(standing.0.as_ref(), runner, every, TURN_SPAN, backstop.now());
+        let begun = Turn::begin(
+            standing.0.as_ref(),
+            runner,
+            every,
+            TURN_SPAN,
+            backstop.now(),
+        );
         if let Ok(turn) = &begun {
             standing.0 = Some(turn.clone());
         }
@@ -50,7 +68,10 @@ pub(super) async fn take(
 /// Keeps a turn that goes on: its runner lives.
 pub(super) async fn keep(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
     let until = backstop.now().after(TURN_SPAN);
-    change(backstop, sweep, turn, |own| own.until = own.until.max(until)).await;
+    change(backstop, sweep, turn, |own| {
+        own.until = own.until.max(until)
+    })
+    .await;
 }
 
 /// Notes that a turn has ended, unless somebody has followed its runner meanwhile.
@@ -67,7 +88,10 @@ pub(super) async fn leave(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
 async fn change(backstop: &Backstop, sweep: &Sweep, turn: &Turn, change: impl Fn(&mut Turn)) {
     let cell = cell(sweep);
     let changed = update(backstop, &cell, Standing(None), |standing| {
-        let own = standing.0.as_mut().filter(|own| own.began == turn.began && own.runner == turn.runner);
+        let own = standing
+            .0
+            .as_mut()
+            .filter(|own| own.began == turn.began && own.runner == turn.runner);
         if let Some(own) = own {
             change(own);
         }

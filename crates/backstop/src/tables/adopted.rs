@@ -10,7 +10,9 @@ use super::work::{Taken, taken};
 use super::{Source, Table};
 use crate::client::Backstop;
 use crate::worker::usual_worker;
-use backstop_core::limits::{TABLE_CLAIM_MAX, TABLE_RECORDS_MAX, TABLE_SAMPLE, TABLE_STATEMENT_MAX};
+use backstop_core::limits::{
+    TABLE_CLAIM_MAX, TABLE_RECORDS_MAX, TABLE_SAMPLE, TABLE_STATEMENT_MAX,
+};
 use backstop_core::port::StoreError;
 use backstop_core::table::{Criteria, Desk, Leg, Survey};
 use backstop_core::{Time, WorkerName};
@@ -123,7 +125,9 @@ pub enum TableError {
         key: String,
     },
     /// Nothing handles its rows.
-    #[error("table {0} has no handler; write `handler = {{ exec = [\"./invoice\"] }}` in [tables.{0}]")]
+    #[error(
+        "table {0} has no handler; write `handler = {{ exec = [\"./invoice\"] }}` in [tables.{0}]"
+    )]
     NoHandler(String),
     /// The store failed.
     #[error(transparent)]
@@ -136,7 +140,10 @@ fn are(what: &str, names: &[String]) -> String {
         [] => format!("there are no {what}"),
         names => {
             let more = if names.len() > SHOWN { ", …" } else { "" };
-            format!("there are {}{more}", names[..names.len().min(SHOWN)].join(", "))
+            format!(
+                "there are {}{more}",
+                names[..names.len().min(SHOWN)].join(", ")
+            )
         }
     }
 }
@@ -144,7 +151,9 @@ fn are(what: &str, names: &[String]) -> String {
 impl TableError {
     pub(super) fn of(source: &Source, error: &LinkError) -> Self {
         match error {
-            LinkError::Failed(cause) | LinkError::Locked(cause) => Self::Database(source.told(cause)),
+            LinkError::Failed(cause) | LinkError::Locked(cause) => {
+                Self::Database(source.told(cause))
+            }
             LinkError::TooSlow => Self::TooSlow(source.address().to_string()),
         }
     }
@@ -172,7 +181,13 @@ impl Adopted {
         stop: CancellationToken,
     ) -> Self {
         let places = Arc::new(Semaphore::new(table.concurrency));
-        Self { backstop: backstop.clone(), table: table.clone(), runner: runner.clone(), stop, places }
+        Self {
+            backstop: backstop.clone(),
+            table: table.clone(),
+            runner: runner.clone(),
+            stop,
+            places,
+        }
     }
 
     /// The table.
@@ -215,7 +230,9 @@ impl Adopted {
                 break;
             }
             let picked = opened.pick(&self.table, &view, wanted, desk.is_cut).await?;
-            let aside = opened.still_aside(&self.table, &desk, &picked.places, (view.at, at)).await?;
+            let aside = opened
+                .still_aside(&self.table, &desk, &picked.places, (view.at, at))
+                .await?;
             let is_free = |token: &str| !desk.is_held(token) && !aside.contains(token);
             for key in picked.places.into_iter().map(|place| place.key) {
                 if due.len() < max && !due.contains(&key) && is_free(&key.token()) {
@@ -223,7 +240,10 @@ impl Adopted {
                 }
             }
         }
-        Ok(due.into_iter().map(|key| DueRow { key: key.json() }).collect())
+        Ok(due
+            .into_iter()
+            .map(|key| DueRow { key: key.json() })
+            .collect())
     }
 
     async fn due_orphans(
@@ -234,12 +254,18 @@ impl Adopted {
         max: usize,
     ) -> Result<Vec<Key>, TableError> {
         let mut due = Vec::new();
-        let keys: Vec<Key> = desk.orphans.iter().filter_map(|token| Key::from_token(token)).collect();
+        let keys: Vec<Key> = desk
+            .orphans
+            .iter()
+            .filter_map(|token| Key::from_token(token))
+            .collect();
         for part in keys.chunks(TABLE_CLAIM_MAX) {
             let view = View::all(at);
             let rows = opened.look_at(&self.table, part).await?;
-            let is_due =
-                |key: &&Key| rows.iter().any(|row| row.key() == *key && row.is_due(&self.table, &view));
+            let is_due = |key: &&Key| {
+                rows.iter()
+                    .any(|row| row.key() == *key && row.is_due(&self.table, &view))
+            };
             due.extend(part.iter().filter(is_due).cloned());
         }
         due.truncate(max);
@@ -268,7 +294,11 @@ impl Adopted {
     /// The same with what the last survey found, or a new one does.
     pub(super) async fn open_surveyed(&self) -> Result<(Opened, Survey), TableError> {
         let (clock, mut opened) = (self.backstop.now(), self.open().await?);
-        let known = self.desk().await?.survey.filter(|survey| survey.is_fresh(clock));
+        let known = self
+            .desk()
+            .await?
+            .survey
+            .filter(|survey| survey.is_fresh(clock));
         let survey = match known {
             Some(survey) => survey,
             None => opened.survey(&self.table, clock).await?,
@@ -294,19 +324,32 @@ pub(super) struct View {
 impl View {
     /// Of all rows, whenever they were tried before.
     pub(super) const fn all(at: Time) -> Self {
-        Self { at, last_pass: None, behind: None, until: None }
+        Self {
+            at,
+            last_pass: None,
+            behind: None,
+            until: None,
+        }
     }
 
     /// What of it is due. Between two places only what lies between their times is asked for: an index leads there.
     pub(super) fn criteria(&self, table: &Table, shape: &Shape) -> Criteria {
         let time = |place: &Option<Place>| shape.inserted.time_at(&place.as_ref()?.inserted);
-        table.rules.criteria(self.last_pass, self.at).between(time(&self.behind), time(&self.until))
+        table
+            .rules
+            .criteria(self.last_pass, self.at)
+            .between(time(&self.behind), time(&self.until))
     }
 
     /// The leg of a round that it is a view of.
     pub(super) fn leg(&self) -> Leg {
         let [cursor, until] = [&self.behind, &self.until].map(|place| place.as_ref().map(cursor));
-        Leg { since: self.last_pass, at: self.at, cursor, until }
+        Leg {
+            since: self.last_pass,
+            at: self.at,
+            cursor,
+            until,
+        }
     }
 }
 
@@ -319,7 +362,11 @@ impl Opened {
             Found::Table(catalogue) => catalogue,
             Found::Others(there) => {
                 let place = source.address().to_string();
-                return Err(TableError::NoTable { place, table: table.relation.to_string(), there });
+                return Err(TableError::NoTable {
+                    place,
+                    table: table.relation.to_string(),
+                    there,
+                });
             }
         };
         let roles = Roles::of(table, &catalogue);
@@ -330,13 +377,19 @@ impl Opened {
             .map(|(id, inserted)| sample(dialect, name, id, inserted, TABLE_SAMPLE));
         let failed = Some(())
             .filter(|()| table.rules.counts_failures())
-            .and_then(|()| sample_failures(dialect, name, &roles, &table.states.error, TABLE_SAMPLE));
+            .and_then(|()| {
+                sample_failures(dialect, name, &roles, &table.states.error, TABLE_SAMPLE)
+            });
         let seen = Seen {
             inserted: look(link.as_mut(), inserted).await.map_err(told)?,
             last_failure: look(link.as_mut(), failed).await.map_err(told)?,
         };
         let shape = Shape::new(table, catalogue, &seen)?;
-        Ok(Self { link, shape, source })
+        Ok(Self {
+            link,
+            shape,
+            source,
+        })
     }
 
     pub(super) fn told(&self, error: &LinkError) -> TableError {
@@ -344,7 +397,10 @@ impl Opened {
     }
 
     /// Rows, in a short transaction of their own.
-    pub(super) async fn rows(&mut self, statement: &Statement) -> Result<Vec<Vec<Cell>>, TableError> {
+    pub(super) async fn rows(
+        &mut self,
+        statement: &Statement,
+    ) -> Result<Vec<Vec<Cell>>, TableError> {
         let rows = read(self.link.as_mut(), statement).await;
         rows.map_err(|error| self.told(&error))
     }
@@ -358,12 +414,19 @@ impl Opened {
         (at, clock): (Time, Time),
     ) -> Result<HashSet<String>, TableError> {
         let tried = |key: &Key| desk.tried_aside(&key.token(), clock);
-        let keys: Vec<Key> =
-            places.iter().map(|place| &place.key).filter(|key| tried(key).is_some()).cloned().collect();
+        let keys: Vec<Key> = places
+            .iter()
+            .map(|place| &place.key)
+            .filter(|key| tried(key).is_some())
+            .cloned()
+            .collect();
         let mut still = HashSet::new();
         for part in keys.chunks(TABLE_CLAIM_MAX) {
             for row in self.look_at(table, part).await? {
-                let view = View { last_pass: tried(row.key()), ..View::all(at) };
+                let view = View {
+                    last_pass: tried(row.key()),
+                    ..View::all(at)
+                };
                 if !row.is_due(table, &view) {
                     still.insert(row.key().token());
                 }
@@ -406,11 +469,20 @@ impl Opened {
             Some(Cell::Whole(count)) => u64::try_from(*count).unwrap_or_default(),
             _ => 0,
         };
-        Ok(Survey { at, undated: count(0), unkeyed: count(1), is_mixed: count(2) > 0 })
+        Ok(Survey {
+            at,
+            undated: count(0),
+            unkeyed: count(1),
+            is_mixed: count(2) > 0,
+        })
     }
 
     /// Rows as they are, without a claim to them.
-    pub(super) async fn look_at(&mut self, table: &Table, keys: &[Key]) -> Result<Vec<Taken>, TableError> {
+    pub(super) async fn look_at(
+        &mut self,
+        table: &Table,
+        keys: &[Key],
+    ) -> Result<Vec<Taken>, TableError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -422,17 +494,29 @@ impl Opened {
 /// The place of a row, by its key and its time of insertion.
 pub(super) fn place(row: &[Cell]) -> Option<Place> {
     let key = Key::of(row.first()?).filter(Key::is_short)?;
-    Some(Place { key, inserted: Key::of(row.get(1)?)? })
+    Some(Place {
+        key,
+        inserted: Key::of(row.get(1)?)?,
+    })
 }
 
 /// The cells of one column; none if nothing was to be asked.
 async fn look(link: &mut dyn Link, asked: Option<Statement>) -> Result<Vec<Cell>, LinkError> {
-    let Some(statement) = asked else { return Ok(Vec::new()) };
-    Ok(read(link, &statement).await?.into_iter().flatten().collect())
+    let Some(statement) = asked else {
+        return Ok(Vec::new());
+    };
+    Ok(read(link, &statement)
+        .await?
+        .into_iter()
+        .flatten()
+        .collect())
 }
 
 /// Rows, in a short transaction of their own.
-pub(super) async fn read(link: &mut dyn Link, statement: &Statement) -> Result<Vec<Vec<Cell>>, LinkError> {
+pub(super) async fn read(
+    link: &mut dyn Link,
+    statement: &Statement,
+) -> Result<Vec<Vec<Cell>>, LinkError> {
     link.begin(For::Reading).await?;
     let rows = link.rows(statement).await;
     link.roll_back().await;

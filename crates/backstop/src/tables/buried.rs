@@ -23,7 +23,11 @@ impl Mark {
     /// Of its key and its time of insertion: a row that its owner dates anew may expire anew.
     pub(super) fn of(key: &Key, inserted: Time) -> Self {
         let name = JobId::named(&format!("{} {}", inserted.as_micros(), key.token()));
-        Self(name.as_bytes()[..8].iter().fold(0, |mark, byte| mark << 8 | u64::from(*byte)))
+        Self(
+            name.as_bytes()[..8]
+                .iter()
+                .fold(0, |mark, byte| mark << 8 | u64::from(*byte)),
+        )
     }
 
     fn read(digits: &str) -> Option<Self> {
@@ -38,7 +42,9 @@ impl Mark {
 impl Adopted {
     /// The rows that are remembered.
     pub(super) async fn buried(&self) -> Answer<HashSet<Mark>> {
-        let names = (0..TABLE_BURIED_CELLS_MAX).map(|number| self.table.buried_cell(number)).collect();
+        let names = (0..TABLE_BURIED_CELLS_MAX)
+            .map(|number| self.table.buried_cell(number))
+            .collect();
         let cells = self.backstop.store().cells(names).await?;
         let texts: Vec<String> = cells.iter().flatten().filter_map(read::<String>).collect();
         Ok(texts.iter().flat_map(|text| marks(text)).collect())
@@ -47,7 +53,13 @@ impl Adopted {
     /// Whether a few more can be remembered, as far as the last cell says: a walk over all of them knows better.
     pub(super) async fn has_room_for_marks(&self) -> Answer<bool> {
         let name = self.table.buried_cell(TABLE_BURIED_CELLS_MAX - 1);
-        let cell = self.backstop.store().cells(vec![name]).await?.pop().flatten();
+        let cell = self
+            .backstop
+            .store()
+            .cells(vec![name])
+            .await?
+            .pop()
+            .flatten();
         let text = cell.as_ref().and_then(read::<String>).unwrap_or_default();
         Ok(text.len() / DIGITS < KEPT)
     }
@@ -63,8 +75,13 @@ impl Adopted {
                 text.extend(new.iter().take(room).map(|mark| mark.digits()));
                 room.min(new.len())
             };
-            let (_, kept) =
-                update(&self.backstop, &self.table.buried_cell(number), String::new(), put).await?;
+            let (_, kept) = update(
+                &self.backstop,
+                &self.table.buried_cell(number),
+                String::new(),
+                put,
+            )
+            .await?;
             new.drain(..kept);
         }
         if !new.is_empty() {
@@ -89,8 +106,14 @@ impl Adopted {
                 }
                 (before - text.len()) / DIGITS
             };
-            forgotten +=
-                update(&self.backstop, &self.table.buried_cell(number), String::new(), drop).await?.1;
+            forgotten += update(
+                &self.backstop,
+                &self.table.buried_cell(number),
+                String::new(),
+                drop,
+            )
+            .await?
+            .1;
         }
         Ok(forgotten)
     }
@@ -114,22 +137,40 @@ mod tests {
     #[tokio::test]
     async fn rows_are_remembered_however_many_there_are_until_they_are_forgotten() {
         let test = testing::start();
-        let adopted = test.backstop.adopted(&Table::new("t", "sqlite:nowhere.db", "t").expect("a table"));
+        let adopted = test
+            .backstop
+            .adopted(&Table::new("t", "sqlite:nowhere.db", "t").expect("a table"));
         let mark = |number| Mark::of(&Key::Whole(number), Time::default());
         let all: Vec<Mark> = (0..9_000).map(mark).collect();
         for part in all.chunks(700) {
-            adopted.remember_buried(part.to_vec()).await.expect("remembered");
+            adopted
+                .remember_buried(part.to_vec())
+                .await
+                .expect("remembered");
         }
         let known = adopted.buried().await.expect("marks");
         assert!(all.iter().all(|mark| known.contains(mark)));
         assert_eq!(known.len(), all.len());
-        assert!(!known.contains(&Mark::of(&Key::Whole(1), Time::from_micros(1))), "dated anew");
+        assert!(
+            !known.contains(&Mark::of(&Key::Whole(1), Time::from_micros(1))),
+            "dated anew"
+        );
         let gone: HashSet<Mark> = (0..5_000).map(mark).collect();
-        assert_eq!(adopted.forget_buried(&gone).await.expect("forgotten"), 5_000);
+        assert_eq!(
+            adopted.forget_buried(&gone).await.expect("forgotten"),
+            5_000
+        );
         assert_eq!(adopted.buried().await.expect("marks"), &known - &gone);
         let first: Vec<Mark> = gone.into_iter().take(100).collect();
-        adopted.remember_buried(first.clone()).await.expect("remembered");
-        assert_eq!(adopted.buried().await.expect("marks").len(), 4_100, "where there was room again");
+        adopted
+            .remember_buried(first.clone())
+            .await
+            .expect("remembered");
+        assert_eq!(
+            adopted.buried().await.expect("marks").len(),
+            4_100,
+            "where there was room again"
+        );
         assert!(adopted.has_room_for_marks().await.expect("room"));
     }
 }

@@ -71,7 +71,10 @@ pub(super) struct Index {
 impl Catalogue {
     /// The column that somebody means: of this name, or else the only one with other capitals.
     pub(super) fn column(&self, wanted: &str) -> Option<&Column> {
-        let at = meant(wanted, self.columns.iter().map(|column| column.name.as_str()))?;
+        let at = meant(
+            wanted,
+            self.columns.iter().map(|column| column.name.as_str()),
+        )?;
         self.columns.get(at)
     }
 
@@ -82,24 +85,35 @@ impl Catalogue {
             !index.is_partial
                 && begins.is_some_and(|begins| {
                     let (any, fixed) = columns.split_at(free.min(columns.len()));
-                    any.iter().all(|column| begins[..any.len()].iter().any(|has| has == column))
-                        && fixed.iter().zip(&begins[any.len()..]).all(|(column, has)| has == column)
+                    any.iter()
+                        .all(|column| begins[..any.len()].iter().any(|has| has == column))
+                        && fixed
+                            .iter()
+                            .zip(&begins[any.len()..])
+                            .all(|(column, has)| has == column)
                 })
         })
     }
 
     /// Whether a column alone tells every row from all others.
     pub(super) fn is_unique(&self, column: &str) -> bool {
-        self.indexes.iter().any(|index| index.is_unique && !index.is_partial && index.columns == [column])
+        self.indexes
+            .iter()
+            .any(|index| index.is_unique && !index.is_partial && index.columns == [column])
     }
 }
 
 /// Which of these names somebody means: the one that is the same, or else the only one with other capitals.
-pub(super) fn meant<'a>(wanted: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<usize> {
+pub(super) fn meant<'a>(
+    wanted: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> Option<usize> {
     if let Some(at) = names.clone().position(|name| name == wanted) {
         return Some(at);
     }
-    let mut alike = names.enumerate().filter(|(_, name)| name.eq_ignore_ascii_case(wanted));
+    let mut alike = names
+        .enumerate()
+        .filter(|(_, name)| name.eq_ignore_ascii_case(wanted));
     let (at, _) = alike.next()?;
     alike.next().is_none().then_some(at)
 }
@@ -134,7 +148,9 @@ mod tests {
                 columns: Vec::new(),
                 indexes,
             };
-            catalogue.index(&["status", "failures", "last"], 2).is_some()
+            catalogue
+                .index(&["status", "failures", "last"], 2)
+                .is_some()
         };
         assert!(has(&["status", "failures", "last", "more"], false));
         assert!(has(&["failures", "status", "last"], false));

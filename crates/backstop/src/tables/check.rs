@@ -91,17 +91,26 @@ impl Adopted {
     pub async fn check(&self) -> Result<Checked, TableError> {
         let table = &self.table;
         let mut link = connect(&table.source).await?;
-        let found =
-            link.catalogue(&table.relation).await.map_err(|error| TableError::of(&table.source, &error))?;
+        let found = link
+            .catalogue(&table.relation)
+            .await
+            .map_err(|error| TableError::of(&table.source, &error))?;
         let catalogue = match found {
             Found::Table(catalogue) => catalogue,
             Found::Others(there) => {
                 let place = table.source.address().to_string();
-                return Err(TableError::NoTable { place, table: table.relation.to_string(), there });
+                return Err(TableError::NoTable {
+                    place,
+                    table: table.relation.to_string(),
+                    there,
+                });
             }
         };
         let opened = self.open_surveyed().await;
-        let survey = opened.as_ref().map(|(_, survey)| *survey).unwrap_or_default();
+        let survey = opened
+            .as_ref()
+            .map(|(_, survey)| *survey)
+            .unwrap_or_default();
         let opened = opened.map(|(opened, _)| opened);
         let shape = opened.as_ref().ok().map(|opened| &opened.shape);
         let columns = columns(table, &catalogue, shape);
@@ -119,7 +128,8 @@ impl Adopted {
             notes: notes(shape, survey),
             columns,
         };
-        self.look_at_words(&mut *link, &catalogue, &mut checked).await;
+        self.look_at_words(&mut *link, &catalogue, &mut checked)
+            .await;
         match opened {
             Ok(mut opened) => self.look_closer(&mut opened, &mut checked).await?,
             Err(
@@ -134,23 +144,42 @@ impl Adopted {
     }
 
     /// Counts the words of the status column, once and by one statement, and says what is wrong where no row could be worked off.
-    async fn look_at_words(&self, link: &mut dyn Link, catalogue: &Catalogue, checked: &mut Checked) {
+    async fn look_at_words(
+        &self,
+        link: &mut dyn Link,
+        catalogue: &Catalogue,
+        checked: &mut Checked,
+    ) {
         let (table, dialect) = (&self.table, self.table.source.dialect());
         let roles = Roles::of(table, catalogue);
         let Some(status) = roles.status else { return };
-        let statement = count_words(dialect, &catalogue.quoted, status, roles.inserted, TABLE_WORDS_MAX + 1);
+        let statement = count_words(
+            dialect,
+            &catalogue.quoted,
+            status,
+            roles.inserted,
+            TABLE_WORDS_MAX + 1,
+        );
         let words = match link.rows(&statement).await {
             Ok(rows) => StatusWords::new(&rows, &table.states, dialect),
             Err(error) => {
                 let error = TableError::of(&table.source, &error);
-                checked.notes.push(format!("the words of {} were not counted: {error}", status.name));
+                checked.notes.push(format!(
+                    "the words of {} were not counted: {error}",
+                    status.name
+                ));
                 return;
             }
         };
         checked.notes.extend(words.told(&table.states));
-        let States { new, error, success } = &*table.states;
-        let bad_words =
-            words.are_all_unknown().then(|| format!("none of its words is {new}, {error} or {success}"));
+        let States {
+            new,
+            error,
+            success,
+        } = &*table.states;
+        let bad_words = words
+            .are_all_unknown()
+            .then(|| format!("none of its words is {new}, {error} or {success}"));
         let bad_dates = (words.open > 0 && words.open == words.open_undated)
             .then(|| "no row that is to be worked off has a date".to_owned());
         for column in &mut checked.columns {
@@ -164,16 +193,25 @@ impl Adopted {
         checked.words = Some(words);
     }
 
-    async fn look_closer(&self, opened: &mut Opened, checked: &mut Checked) -> Result<(), TableError> {
+    async fn look_closer(
+        &self,
+        opened: &mut Opened,
+        checked: &mut Checked,
+    ) -> Result<(), TableError> {
         checked.indexes = indexes(&opened.shape);
         checked.may_write = opened.may_write().await;
         let at = self.backstop.now();
         // As of the first pass: every branch of the query is in it.
         let view = View::all(at);
         let criteria = view.criteria(&self.table, &opened.shape);
-        let Some(statement) =
-            pick(&self.table, &opened.shape, &criteria, &view, self.table.max_records, None)
-        else {
+        let Some(statement) = pick(
+            &self.table,
+            &opened.shape,
+            &criteria,
+            &view,
+            self.table.max_records,
+            None,
+        ) else {
             return Ok(());
         };
         match opened.plan(&statement).await {
@@ -188,7 +226,9 @@ impl Adopted {
             match opened.plan_indexed(&self.table).await {
                 Ok(plan) => plan,
                 Err(error) => {
-                    checked.notes.push(unplanned(opened.shape.dialect, &opened.told(&error)));
+                    checked
+                        .notes
+                        .push(unplanned(opened.shape.dialect, &opened.told(&error)));
                     None
                 }
             }
@@ -199,9 +239,18 @@ impl Adopted {
 
 fn columns(table: &Table, catalogue: &Catalogue, shape: Option<&Shape>) -> Vec<CheckedColumn> {
     let (roles, names) = (Roles::of(table, catalogue), &table.columns);
-    let Columns { id, status, inserted, failures, last_failure } = &**names;
-    let mut wanted =
-        vec![("id", id, roles.id), ("status", status, roles.status), ("inserted", inserted, roles.inserted)];
+    let Columns {
+        id,
+        status,
+        inserted,
+        failures,
+        last_failure,
+    } = &**names;
+    let mut wanted = vec![
+        ("id", id, roles.id),
+        ("status", status, roles.status),
+        ("inserted", inserted, roles.inserted),
+    ];
     if table.rules.counts_failures() {
         wanted.extend([
             ("failures", failures, roles.failures),
@@ -214,15 +263,20 @@ fn columns(table: &Table, catalogue: &Catalogue, shape: Option<&Shape>) -> Vec<C
         found: column.map(|column| column.name.clone()),
         type_name: column.map(|column| column.type_name.clone()),
         dates: dates(role, shape),
-        problem: column
-            .map_or_else(|| Some("it is not there".to_owned()), |column| problem(role, column, catalogue)),
+        problem: column.map_or_else(
+            || Some("it is not there".to_owned()),
+            |column| problem(role, column, catalogue),
+        ),
     };
     wanted.into_iter().map(check).collect()
 }
 
 /// The columns that are probably meant where none has the name that is configured.
 fn proposal(columns: &[CheckedColumn], catalogue: &Catalogue) -> Option<String> {
-    let mut taken: Vec<&str> = columns.iter().filter_map(|column| column.found.as_deref()).collect();
+    let mut taken: Vec<&str> = columns
+        .iter()
+        .filter_map(|column| column.found.as_deref())
+        .collect();
     let mut proposed = Vec::new();
     for column in columns.iter().filter(|column| column.found.is_none()) {
         if let Some(likely) = guess::likely(column.role, catalogue, &taken) {
@@ -237,7 +291,10 @@ fn dates(role: &str, shape: Option<&Shape>) -> Option<String> {
     let shape = shape?;
     match role {
         "inserted" => Some(shape.inserted.form.word()),
-        "last_failure" => shape.failed.as_ref().map(|failed| failed.last_failure.form.word()),
+        "last_failure" => shape
+            .failed
+            .as_ref()
+            .map(|failed| failed.last_failure.form.word()),
         _ => None,
     }
 }
@@ -267,7 +324,9 @@ fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
     use backstop_core::table::date::{Form, TextForm};
     let mut notes = Vec::new();
     let Some(shape) = shape else { return notes };
-    let Survey { undated, unkeyed, .. } = survey;
+    let Survey {
+        undated, unkeyed, ..
+    } = survey;
     if undated > 0 {
         notes.push(format!(
             "{undated} open rows have a date or a count that cannot be read: they are never tried"
@@ -278,7 +337,13 @@ fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
             "{unkeyed} open rows have no key, or one of more than {TABLE_KEY_BYTES_MAX} bytes: they are never tried"
         ));
     }
-    if matches!(shape.inserted.form, Form::Text(TextForm { is_uniform: false, .. })) {
+    if matches!(
+        shape.inserted.form,
+        Form::Text(TextForm {
+            is_uniform: false,
+            ..
+        })
+    ) {
         notes.push(format!(
             "column {} has dates in more than one form, or in zones other than UTC: they are understood, and found more slowly",
             shape.inserted.column.name
@@ -286,7 +351,11 @@ fn notes(shape: Option<&Shape>, survey: Survey) -> Vec<String> {
     }
     notes.extend(relation_note(shape));
     notes.extend(zone_note(shape));
-    if let Some(failed) = shape.failed.as_ref().filter(|failed| failed.failures.kind != Kind::Whole) {
+    if let Some(failed) = shape
+        .failed
+        .as_ref()
+        .filter(|failed| failed.failures.kind != Kind::Whole)
+    {
         notes.push(format!(
             "column {} is of type {}, and not of whole numbers: failures are understood, and found more slowly",
             failed.failures.name, failed.failures.type_name
@@ -300,7 +369,9 @@ fn unplanned(dialect: Dialect, error: &TableError) -> String {
     let right = match dialect {
         Dialect::Sqlite => "",
         Dialect::Postgres => ", for which its user needs the right TEMPORARY on the database",
-        Dialect::Mysql => ", for which its user needs the right CREATE TEMPORARY TABLES on the database",
+        Dialect::Mysql => {
+            ", for which its user needs the right CREATE TEMPORARY TABLES on the database"
+        }
     };
     format!(
         "the plan with these indexes is asked for on an empty temporary copy of the table{right}: {error}"
@@ -313,9 +384,9 @@ fn relation_note(shape: &Shape) -> Option<String> {
     match shape.catalogue.relation {
         Relation::Table => None,
         Relation::Parts if shape.catalogue.is_unique(id) => None,
-        Relation::Parts => {
-            Some(format!("nothing keeps two rows from sharing {id}: a pass stops where they do"))
-        }
+        Relation::Parts => Some(format!(
+            "nothing keeps two rows from sharing {id}: a pass stops where they do"
+        )),
         Relation::View => Some(format!(
             "it is a view: nothing keeps two rows from sharing {id}, and a pass stops where they do; indexes that help are those of the tables behind it"
         )),
@@ -324,12 +395,18 @@ fn relation_note(shape: &Shape) -> Option<String> {
 
 /// Columns of times that do not say of which zone.
 fn zone_note(shape: &Shape) -> Option<String> {
-    let last_failure = shape.failed.as_ref().map(|failed| &failed.last_failure.column);
+    let last_failure = shape
+        .failed
+        .as_ref()
+        .map(|failed| &failed.last_failure.column);
     let is_zoneless = |column: &&Column| {
         let name = column.type_name.to_ascii_lowercase();
-        column.kind == Kind::Time && (name.starts_with("datetime") || name.ends_with("without time zone"))
+        column.kind == Kind::Time
+            && (name.starts_with("datetime") || name.ends_with("without time zone"))
     };
-    let columns = std::iter::once(&shape.inserted.column).chain(last_failure).filter(is_zoneless);
+    let columns = std::iter::once(&shape.inserted.column)
+        .chain(last_failure)
+        .filter(is_zoneless);
     let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
@@ -343,14 +420,24 @@ fn zone_note(shape: &Shape) -> Option<String> {
 fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
     let (roles, dialect) = (Roles::of(table, catalogue), table.source.dialect());
     let add = |name: &str, kind: &str| {
-        format!("ALTER TABLE {} ADD COLUMN {} {kind};", catalogue.quoted, quoted(dialect, name))
+        format!(
+            "ALTER TABLE {} ADD COLUMN {} {kind};",
+            catalogue.quoted,
+            quoted(dialect, name)
+        )
     };
     let like_inserted = roles.inserted.filter(|column| !keeps_the_day(column));
-    let date = like_inserted.map_or_else(|| time_type(dialect).to_owned(), |column| column.type_name.clone());
+    let date = like_inserted.map_or_else(
+        || time_type(dialect).to_owned(),
+        |column| column.type_name.clone(),
+    );
     let mut missing = Vec::new();
     if roles.status.is_none() {
         let word = literal(dialect, &table.states.new);
-        missing.push(add(&table.columns.status, &format!("VARCHAR(32) NOT NULL DEFAULT {word}")));
+        missing.push(add(
+            &table.columns.status,
+            &format!("VARCHAR(32) NOT NULL DEFAULT {word}"),
+        ));
     }
     if roles.inserted.is_none() {
         missing.push(add(&table.columns.inserted, &date));
@@ -360,7 +447,11 @@ fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
             missing.push(add(&table.columns.failures, "INTEGER NOT NULL DEFAULT 0"));
         }
         if roles.last_failure.is_none() {
-            let kind = if dialect == Dialect::Mysql { format!("{date} NULL") } else { date };
+            let kind = if dialect == Dialect::Mysql {
+                format!("{date} NULL")
+            } else {
+                date
+            };
             missing.push(add(&table.columns.last_failure, &kind));
         }
     }
@@ -370,7 +461,11 @@ fn missing(table: &Table, catalogue: &Catalogue) -> Vec<String> {
 /// Text as it stands in a statement that somebody else runs.
 fn literal(dialect: Dialect, text: &str) -> String {
     let doubled = text.replace('\'', "''");
-    let escaped = if dialect == Dialect::Mysql { doubled.replace('\\', "\\\\") } else { doubled };
+    let escaped = if dialect == Dialect::Mysql {
+        doubled.replace('\\', "\\\\")
+    } else {
+        doubled
+    };
     format!("'{escaped}'")
 }
 
@@ -393,7 +488,10 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     fn names(&self) -> Vec<&str> {
-        self.columns.iter().map(|column| column.name.as_str()).collect()
+        self.columns
+            .iter()
+            .map(|column| column.name.as_str())
+            .collect()
     }
 
     /// The index that does as well, if there is one.
@@ -414,11 +512,19 @@ fn wanted(shape: &Shape) -> Vec<Wanted<'_>> {
         columns: vec![status, inserted],
         needed: (2, 1),
     };
-    let counted = shape.failed.as_ref().filter(|failed| failed.failures.kind == Kind::Whole);
+    let counted = shape
+        .failed
+        .as_ref()
+        .filter(|failed| failed.failures.kind == Kind::Whole);
     let by_failures = counted.map(|failed| Wanted {
         name: "due",
         why: "rows that failed, by when they are due",
-        columns: vec![status, &failed.failures, &failed.last_failure.column, inserted],
+        columns: vec![
+            status,
+            &failed.failures,
+            &failed.last_failure.column,
+            inserted,
+        ],
         needed: (3, 2),
     });
     std::iter::once(in_order).chain(by_failures).collect()
@@ -436,26 +542,44 @@ fn indexes(shape: &Shape) -> Vec<CheckedIndex> {
 
 fn index_ddl(shape: &Shape, wanted: &Wanted<'_>, table: &str) -> String {
     let dialect = shape.dialect;
-    let base: String = shape.catalogue.name.to_lowercase().chars().take(NAME_MAX).collect();
+    let base: String = shape
+        .catalogue
+        .name
+        .to_lowercase()
+        .chars()
+        .take(NAME_MAX)
+        .collect();
     let column = |column: &&Column| {
         // MySQL takes only the beginning of a long text.
-        let is_long = dialect == Dialect::Mysql && column.type_name.to_ascii_lowercase().contains("text");
-        format!("{}{}", quoted(dialect, &column.name), if is_long { "(64)" } else { "" })
+        let is_long =
+            dialect == Dialect::Mysql && column.type_name.to_ascii_lowercase().contains("text");
+        format!(
+            "{}{}",
+            quoted(dialect, &column.name),
+            if is_long { "(64)" } else { "" }
+        )
     };
     let columns: Vec<String> = wanted.columns.iter().map(column).collect();
     // Beside whoever writes; PostgreSQL does that for no table in parts.
-    let is_concurrent =
-        dialect == Dialect::Postgres && table != COPY && shape.catalogue.relation == Relation::Table;
+    let is_concurrent = dialect == Dialect::Postgres
+        && table != COPY
+        && shape.catalogue.relation == Relation::Table;
     let concurrently = if is_concurrent { "CONCURRENTLY " } else { "" };
     let name = quoted(dialect, &format!("{base}_{}", wanted.name));
-    format!("CREATE INDEX {concurrently}{name} ON {table} ({});", columns.join(", "))
+    format!(
+        "CREATE INDEX {concurrently}{name} ON {table} ({});",
+        columns.join(", ")
+    )
 }
 
 impl Opened {
     /// Asks for a change of no row.
     async fn may_write(&mut self) -> Result<(), String> {
         let statement = change_nothing(&self.shape);
-        self.change(&statement).await.map(|_| ()).map_err(|error| error.to_string())
+        self.change(&statement)
+            .await
+            .map(|_| ())
+            .map_err(|error| error.to_string())
     }
 
     async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
@@ -471,7 +595,10 @@ impl Opened {
         let plan = self.plan_on_copy(table).await;
         if self.shape.dialect == Dialect::Mysql {
             // Elsewhere it goes with the transaction. It would go with the connection, which somebody in between may keep.
-            let _ = self.link.run(&format!("DROP TEMPORARY TABLE IF EXISTS {COPY}")).await;
+            let _ = self
+                .link
+                .run(&format!("DROP TEMPORARY TABLE IF EXISTS {COPY}"))
+                .await;
         }
         self.link.roll_back().await;
         plan
@@ -482,7 +609,9 @@ impl Opened {
         COPY.clone_into(&mut copy.catalogue.quoted);
         let original = &self.shape.catalogue.quoted;
         let make = match copy.dialect {
-            Dialect::Sqlite => format!("CREATE TEMP TABLE {COPY} AS SELECT * FROM {original} LIMIT 0"),
+            Dialect::Sqlite => {
+                format!("CREATE TEMP TABLE {COPY} AS SELECT * FROM {original} LIMIT 0")
+            }
             Dialect::Postgres => format!("CREATE TEMP TABLE {COPY} (LIKE {original})"),
             Dialect::Mysql => format!("CREATE TEMPORARY TABLE {COPY} LIKE {original}"),
         };
@@ -497,15 +626,25 @@ impl Opened {
             // An empty table is read from its beginning, whatever indexes it has.
             self.link.run("SET LOCAL enable_seqscan = off").await?;
         }
-        let index = |columns| Index { name: String::new(), columns, is_partial: false, is_unique: false };
-        copy.catalogue.indexes = indexes(&self.shape).into_iter().map(|found| index(found.columns)).collect();
+        let index = |columns| Index {
+            name: String::new(),
+            columns,
+            is_partial: false,
+            is_unique: false,
+        };
+        copy.catalogue.indexes = indexes(&self.shape)
+            .into_iter()
+            .map(|found| index(found.columns))
+            .collect();
         let view = View::all(Time::default().after(table.rules.max_age()));
         let (criteria, max) = (view.criteria(table, &copy), table.max_records);
         let statements: Vec<Statement> = if copy.dialect == Dialect::Mysql {
             // A statement of MySQL's reads a temporary table once and not again.
             pick_apart(table, &copy, &criteria, &view, max)
         } else {
-            pick(table, &copy, &criteria, &view, max, None).into_iter().collect()
+            pick(table, &copy, &criteria, &view, max, None)
+                .into_iter()
+                .collect()
         };
         let mut plan = Vec::new();
         for statement in &statements {

@@ -55,14 +55,26 @@ pub(super) struct Given {
 impl Given {
     /// None of so many.
     const fn nothing(count: usize) -> Self {
-        Self { keys: Vec::new(), taken: 0, no_room: count, is_overtaken: false, has_orphans: false }
+        Self {
+            keys: Vec::new(),
+            taken: 0,
+            no_room: count,
+            is_overtaken: false,
+            has_orphans: false,
+        }
     }
 }
 
 impl Adopted {
     /// What the runners of the table know together.
     pub(crate) async fn desk(&self) -> Answer<Desk> {
-        let cell = self.backstop.store().cells(vec![self.table.cell()]).await?.pop().flatten();
+        let cell = self
+            .backstop
+            .store()
+            .cells(vec![self.table.cell()])
+            .await?
+            .pop()
+            .flatten();
         Ok(cell.as_ref().and_then(read::<Desk>).unwrap_or_default())
     }
 
@@ -77,7 +89,10 @@ impl Adopted {
     }
 
     /// Changes it.
-    pub(crate) async fn change_desk<R>(&self, change: impl FnMut(&mut Desk) -> R) -> Answer<(Desk, R)> {
+    pub(crate) async fn change_desk<R>(
+        &self,
+        change: impl FnMut(&mut Desk) -> R,
+    ) -> Answer<(Desk, R)> {
         update(&self.backstop, &self.table.cell(), Desk::default(), change).await
     }
 
@@ -92,12 +107,22 @@ impl Adopted {
             // Nobody can go on from a place that cannot be read.
             let is_known = behind != Some(None) && until != Some(None);
             let (behind, until) = (behind.flatten(), until.flatten());
-            is_known.then_some(View { at: leg.at, last_pass: leg.since, behind, until })
+            is_known.then_some(View {
+                at: leg.at,
+                last_pass: leg.since,
+                behind,
+                until,
+            })
         };
         view(desk.leg(&self.table.rules, at, clock)).unwrap_or_else(|| {
             desk.begin_anew();
             let leg = desk.leg(&self.table.rules, at, clock);
-            View { at: leg.at, last_pass: leg.since, behind: None, until: None }
+            View {
+                at: leg.at,
+                last_pass: leg.since,
+                behind: None,
+                until: None,
+            }
         })
     }
 
@@ -121,18 +146,30 @@ impl Adopted {
 
 /// A place that was noted; `None` if it cannot be read, or if rows are in another order by now: it begins anew then.
 pub(super) fn place(cursor: &Cursor, shape: &Shape) -> Option<Place> {
-    let (inserted, key) = (Key::from_token(&cursor.inserted)?, Key::from_token(&cursor.key)?);
+    let (inserted, key) = (
+        Key::from_token(&cursor.inserted)?,
+        Key::from_token(&cursor.key)?,
+    );
     Some(Place { inserted, key }).filter(|place| shape.has_place(place))
 }
 
 pub(super) fn cursor(place: &Place) -> Cursor {
-    Cursor { inserted: place.inserted.token(), key: place.key.token() }
+    Cursor {
+        inserted: place.inserted.token(),
+        key: place.key.token(),
+    }
 }
 
 impl<'a> Claims<'a> {
     pub(super) fn new(adopted: &'a Adopted, lost: CancellationToken) -> Self {
         let number = adopted.backstop.random().lease_number().as_i64();
-        Self { adopted, number, held: Mutex::default(), lost, changing: tokio::sync::Mutex::default() }
+        Self {
+            adopted,
+            number,
+            held: Mutex::default(),
+            lost,
+            changing: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(super) const fn number(&self) -> i64 {
@@ -146,7 +183,9 @@ impl<'a> Claims<'a> {
 
     /// Whether nobody else can have taken what we hold.
     pub(super) fn is_certain(&self) -> bool {
-        self.held().certain.is_some_and(|until| Instant::now() < until)
+        self.held()
+            .certain
+            .is_some_and(|until| Instant::now() < until)
     }
 
     /// Changes what all know, and notes on that occasion what has ended here.
@@ -167,7 +206,10 @@ impl<'a> Claims<'a> {
 
     /// Changes what all know if what we hold is still ours; `None` if it is not. The same number is never used again after that: our
     /// own rows would be given to us once more, while their handlers run.
-    async fn change_held<R>(&self, mut change: impl FnMut(&mut Desk, Time) -> R) -> Answer<Option<R>> {
+    async fn change_held<R>(
+        &self,
+        mut change: impl FnMut(&mut Desk, Time) -> R,
+    ) -> Answer<Option<R>> {
         let changed = self.change(|desk, clock| {
             let is_lapsed = self.held().count > 0 && !desk.is_live(self.number, clock);
             if is_lapsed || self.lost.is_cancelled() {
@@ -196,17 +238,33 @@ impl<'a> Claims<'a> {
                     return (None, has_orphans);
                 }
                 let runner = self.adopted.runner.as_str();
-                let answers = desk.claim(runner, self.number, (clock, clock.after(TABLE_LEASE)), &keys);
-                let answered = answers.iter().take_while(|answer| **answer != Err(Refused::NoRoom)).count();
+                let answers = desk.claim(
+                    runner,
+                    self.number,
+                    (clock, clock.after(TABLE_LEASE)),
+                    &keys,
+                );
+                let answered = answers
+                    .iter()
+                    .take_while(|answer| **answer != Err(Refused::NoRoom))
+                    .count();
                 if let (true, Some(last)) = (by_age, places[..answered].last()) {
                     desk.advance(&leg, cursor(last));
                 }
                 (Some(answers), has_orphans)
             })
             .await?;
-        let Some((answers, has_orphans)) = asked else { return Ok(Given::nothing(places.len())) };
+        let Some((answers, has_orphans)) = asked else {
+            return Ok(Given::nothing(places.len()));
+        };
         let is_overtaken = answers.is_none();
-        let mut given = Given { keys: Vec::new(), taken: 0, no_room: 0, is_overtaken, has_orphans };
+        let mut given = Given {
+            keys: Vec::new(),
+            taken: 0,
+            no_room: 0,
+            is_overtaken,
+            has_orphans,
+        };
         for (place, answer) in places.iter().zip(answers.unwrap_or_default()) {
             match answer {
                 Ok(()) => given.keys.push(place.key.clone()),
@@ -226,20 +284,26 @@ impl<'a> Claims<'a> {
             desk.adopt(self.adopted.runner.as_str(), self.number, times, max)
         };
         let tokens = self.change_held(adopt).await?.unwrap_or_default();
-        let keys: Vec<Key> = tokens.iter().filter_map(|token| Key::from_token(token)).collect();
+        let keys: Vec<Key> = tokens
+            .iter()
+            .filter_map(|token| Key::from_token(token))
+            .collect();
         self.got(keys.len(), began);
         Ok(keys)
     }
 
     /// Notes rows that are tried out of their turn.
     pub(super) async fn set_aside(&self, keys: Vec<String>, at: Time) -> Answer<()> {
-        self.change(|desk, _| desk.set_aside(keys.clone(), at)).await
+        self.change(|desk, _| desk.set_aside(keys.clone(), at))
+            .await
     }
 
     /// Notes rows for the next pass that their owner has locked, and that the round by age has moved on from.
     pub(super) async fn pass_over(&self, keys: &[Key]) -> Answer<()> {
         let tokens: Vec<String> = keys.iter().map(Key::token).collect();
-        let left_out = self.change(|desk, _| desk.pass_over(tokens.clone())).await?;
+        let left_out = self
+            .change(|desk, _| desk.pass_over(tokens.clone()))
+            .await?;
         if left_out > 0 {
             tracing::warn!(
                 table = self.adopted.table.name(),
@@ -280,7 +344,10 @@ impl<'a> Claims<'a> {
         let began = Instant::now();
         let renew = |desk: &mut Desk, clock: Time| {
             let holds = desk.claims.iter().any(|claim| claim.number == self.number);
-            (holds, desk.renew(self.number, clock.after(TABLE_LEASE), clock))
+            (
+                holds,
+                desk.renew(self.number, clock.after(TABLE_LEASE), clock),
+            )
         };
         match self.change(renew).await {
             Ok((_, true)) => {
@@ -316,7 +383,10 @@ mod tests {
     use backstop_core::Span;
 
     fn place(number: i128) -> Place {
-        Place { inserted: Key::Whole(0), key: Key::Whole(number) }
+        Place {
+            inserted: Key::Whole(0),
+            key: Key::Whole(number),
+        }
     }
 
     fn table() -> Table {
@@ -329,11 +399,18 @@ mod tests {
         let adopted = test.backstop.adopted(&table());
         let claims = Claims::new(&adopted, CancellationToken::new());
         assert_eq!(
-            claims.ask(&[place(1)], &View::all(Time::default())).await.expect("rows").keys,
+            claims
+                .ask(&[place(1)], &View::all(Time::default()))
+                .await
+                .expect("rows")
+                .keys,
             [Key::Whole(1)]
         );
         test.clock.advance(TABLE_LEASE.plus(Span::secs(1)));
-        let late = claims.ask(&[place(2), place(1)], &View::all(Time::default())).await.expect("an answer");
+        let late = claims
+            .ask(&[place(2), place(1)], &View::all(Time::default()))
+            .await
+            .expect("an answer");
         assert!(late.keys.is_empty() && late.no_room == 2 && !late.is_overtaken);
         assert!(claims.lost.is_cancelled() && !claims.is_certain());
         assert_eq!(claims.adopt(10).await.expect("an answer"), []);
@@ -343,14 +420,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_killed_runner_had_before_the_clock_was_set_back_is_taken_over_as_soon_as_ever() {
+    async fn what_a_killed_runner_had_before_the_clock_was_set_back_is_taken_over_as_soon_as_ever()
+    {
         let test = testing::start();
         let adopted = test.backstop.adopted(&table());
         let ahead = test.backstop.now().after(Span::hours(1));
         let keys = [Key::Whole(1).token()];
-        let claim = |desk: &mut Desk| desk.claim("gone", 7, (ahead, ahead.after(TABLE_LEASE)), &keys);
+        let claim =
+            |desk: &mut Desk| desk.claim("gone", 7, (ahead, ahead.after(TABLE_LEASE)), &keys);
         adopted.change_desk(claim).await.expect("a desk");
-        assert!(adopted.desk_by_now().await.expect("a desk").orphans.is_empty());
+        assert!(
+            adopted
+                .desk_by_now()
+                .await
+                .expect("a desk")
+                .orphans
+                .is_empty()
+        );
         test.clock.advance(TABLE_LEASE.plus(Span::secs(1)));
         assert_eq!(adopted.desk_by_now().await.expect("a desk").orphans, keys);
         let next = Claims::new(&adopted, CancellationToken::new());
@@ -362,11 +448,18 @@ mod tests {
         let test = testing::start();
         let adopted = test.backstop.adopted(&table());
         let claims = Claims::new(&adopted, CancellationToken::new());
-        claims.ask(&[place(1)], &View::all(Time::default())).await.expect("rows");
+        claims
+            .ask(&[place(1)], &View::all(Time::default()))
+            .await
+            .expect("rows");
         claims.end(&Key::Whole(1));
         test.clock.advance(TABLE_LEASE.plus(Span::secs(1)));
         assert_eq!(
-            claims.ask(&[place(2)], &View::all(Time::default())).await.expect("rows").keys,
+            claims
+                .ask(&[place(2)], &View::all(Time::default()))
+                .await
+                .expect("rows")
+                .keys,
             [Key::Whole(2)]
         );
         assert!(!claims.lost.is_cancelled());
@@ -377,13 +470,19 @@ mod tests {
         let test = testing::start();
         let adopted = test.backstop.adopted(&table());
         let claims = Claims::new(&adopted, CancellationToken::new());
-        claims.ask(&[place(1), place(2)], &View::all(Time::default())).await.expect("rows");
+        claims
+            .ask(&[place(1), place(2)], &View::all(Time::default()))
+            .await
+            .expect("rows");
         claims.end(&Key::Whole(1));
         // As a pass gives a renewal up that is under way when it ends.
         let began = claims.changing.lock().await;
         assert!(futures_util::FutureExt::now_or_never(claims.renew()).is_none());
         drop(began);
         claims.leave().await;
-        assert_eq!(adopted.desk().await.expect("a desk").orphans, [Key::Whole(2).token()]);
+        assert_eq!(
+            adopted.desk().await.expect("a desk").orphans,
+            [Key::Whole(2).token()]
+        );
     }
 }

@@ -9,7 +9,10 @@ const DIGITS_MAX: usize = 9;
 
 /// Whether a column can say how often.
 pub(super) fn is_counted(column: &Column) -> bool {
-    matches!(column.kind, Kind::Whole | Kind::Real | Kind::Text | Kind::Any)
+    matches!(
+        column.kind,
+        Kind::Whole | Kind::Real | Kind::Text | Kind::Any
+    )
 }
 
 /// The count in a cell, cut to a whole number; `None` if it says none.
@@ -23,7 +26,8 @@ pub(super) fn read(cell: &Cell, column: &Column, dialect: Dialect) -> Option<i12
         Cell::Text(_) if column.kind == Kind::Whole && dialect == Dialect::Sqlite => None,
         Cell::Text(text) => {
             let digits = text.trim_matches(' ');
-            let is_count = digits.len() <= DIGITS_MAX && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let is_count =
+                digits.len() <= DIGITS_MAX && digits.bytes().all(|byte| byte.is_ascii_digit());
             digits.parse().ok().filter(|_| is_count)
         }
         Cell::Null | Cell::Bytes(_) | Cell::Broken(_) | Cell::Json(_) => None,
@@ -31,9 +35,16 @@ pub(super) fn read(cell: &Cell, column: &Column, dialect: Dialect) -> Option<i12
 }
 
 /// Without its part; what is no number comes behind all of them, as PostgreSQL has it.
-#[expect(clippy::cast_possible_truncation, reason = "it saturates, and nobody fails as often")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it saturates, and nobody fails as often"
+)]
 fn cut(number: f64) -> i128 {
-    if number.is_nan() { i128::MAX } else { number.trunc() as i128 }
+    if number.is_nan() {
+        i128::MAX
+    } else {
+        number.trunc() as i128
+    }
 }
 
 #[cfg(test)]
@@ -41,8 +52,13 @@ mod tests {
     use super::*;
 
     fn check(kind: Kind, cell: &Cell, expected: Option<i128>) {
-        let column =
-            Column { name: "f".to_owned(), type_name: String::new(), cast: String::new(), kind, digits: 0 };
+        let column = Column {
+            name: "f".to_owned(),
+            type_name: String::new(),
+            cast: String::new(),
+            kind,
+            digits: 0,
+        };
         assert_eq!(read(cell, &column, Dialect::Sqlite), expected, "{cell:?}");
     }
 

@@ -86,7 +86,10 @@ impl Opened {
         criteria: &Criteria,
         cap: usize,
     ) -> Result<bool, TableError> {
-        Ok(!self.rows(&pick_beyond(table, &self.shape, criteria, cap)).await?.is_empty())
+        Ok(!self
+            .rows(&pick_beyond(table, &self.shape, criteria, cap))
+            .await?
+            .is_empty())
     }
 
     /// What is due, if the newest errors say all about it.
@@ -97,7 +100,9 @@ impl Opened {
         max: usize,
     ) -> Result<Option<Vec<Place>>, TableError> {
         for crowds in LOOKED_AT {
-            let newest = self.newest_of(table, criteria, max, crowds * crowd(max)).await?;
+            let newest = self
+                .newest_of(table, criteria, max, crowds * crowd(max))
+                .await?;
             if newest.is_some() {
                 return Ok(newest);
             }
@@ -113,9 +118,12 @@ impl Opened {
         max: usize,
         among: usize,
     ) -> Result<Option<Vec<Place>>, TableError> {
-        let Some(statement) = pick_newest(table, &self.shape, criteria, max, among) else { return Ok(None) };
+        let Some(statement) = pick_newest(table, &self.shape, criteria, max, among) else {
+            return Ok(None);
+        };
         let rows = self.rows(&statement).await?;
-        let is_error = |row: &&Vec<Cell>| matches!(row.get(2), Some(Cell::Text(state)) if state == "e");
+        let is_error =
+            |row: &&Vec<Cell>| matches!(row.get(2), Some(Cell::Text(state)) if state == "e");
         if rows.iter().filter(is_error).count() < max {
             return Ok(None);
         }
@@ -153,9 +161,21 @@ mod tests {
         for (waiting, expected) in [(0, Some([1, 2, 3])), (57, Some([58, 59, 60])), (58, None)] {
             let wait = format!("UPDATE t SET LAST_FAILURE = 1772366400 WHERE ID <= {waiting}");
             db.execute_batch(&wait).expect("rows that wait");
-            let newest = opened.newest_of(&table, &criteria, 3, 60).await.expect("an answer");
-            let keys = newest.map(|places| places.into_iter().map(|place| place.key).collect::<Vec<_>>());
-            assert_eq!(keys, expected.map(|ids| ids.map(Key::Whole).to_vec()), "{waiting}");
+            let newest = opened
+                .newest_of(&table, &criteria, 3, 60)
+                .await
+                .expect("an answer");
+            let keys = newest.map(|places| {
+                places
+                    .into_iter()
+                    .map(|place| place.key)
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!(
+                keys,
+                expected.map(|ids| ids.map(Key::Whole).to_vec()),
+                "{waiting}"
+            );
         }
     }
 }

@@ -48,26 +48,47 @@ impl Adopted {
     /// Keys of open rows that are never tried again, the oldest first.
     pub async fn expired(&self, at: Time, max: usize) -> Result<Vec<Value>, TableError> {
         let (mut opened, _) = self.open_surveyed().await?;
-        let rows = opened.list_expired(&self.table, None, at, max.min(TABLE_TOLD_MAX)).await?;
-        Ok(rows.iter().filter_map(|row| Key::of(row.first()?)).map(|key| key.json()).collect())
+        let rows = opened
+            .list_expired(&self.table, None, at, max.min(TABLE_TOLD_MAX))
+            .await?;
+        Ok(rows
+            .iter()
+            .filter_map(|row| Key::of(row.first()?))
+            .map(|key| key.json())
+            .collect())
     }
 
     /// Goes on with the walk over expired rows, and copies those that were not copied before. Letters come first, then the note that they are
     /// there, then the next place: whoever is killed in between is followed by one who does the rest. A letter that lies there already
     /// stays as it is.
-    pub(super) async fn bury_expired(&self, opened: &mut Opened, at: Time) -> Result<Buried, TableError> {
+    pub(super) async fn bury_expired(
+        &self,
+        opened: &mut Opened,
+        at: Time,
+    ) -> Result<Buried, TableError> {
         let desk = self.desk().await?;
         let (seen, mut walk) = (&desk.walk, desk.walk.onward(self.backstop.now()));
-        let past = walk.cursor.as_ref().and_then(|cursor| place_of(cursor, &opened.shape));
-        let rows = opened.list_expired(&self.table, past.as_ref(), at, LISTED).await?;
-        let known = if rows.is_empty() { HashSet::new() } else { self.buried().await? };
+        let past = walk
+            .cursor
+            .as_ref()
+            .and_then(|cursor| place_of(cursor, &opened.shape));
+        let rows = opened
+            .list_expired(&self.table, past.as_ref(), at, LISTED)
+            .await?;
+        let known = if rows.is_empty() {
+            HashSet::new()
+        } else {
+            self.buried().await?
+        };
         let (mut found, mut looked_at) = (Vec::new(), 0);
         for row in &rows {
             if found.len() == BATCH {
                 break;
             }
             looked_at += 1;
-            let Some((place, mark)) = marked(opened, row) else { continue };
+            let Some((place, mark)) = marked(opened, row) else {
+                continue;
+            };
             walk.cursor = Some(cursor(&place));
             if !known.contains(&mark) {
                 found.push(place.key);
@@ -77,7 +98,10 @@ impl Adopted {
         let mut letters = Vec::with_capacity(found.len());
         for keys in found.chunks(TABLE_CLAIM_MAX) {
             let rows = opened.look_at(&self.table, keys).await?;
-            letters.extend(rows.into_iter().filter_map(|row| row.expired_letter(&self.table, at)));
+            letters.extend(
+                rows.into_iter()
+                    .filter_map(|row| row.expired_letter(&self.table, at)),
+            );
         }
         let mut buried = Buried::default();
         let (count, room) = (letters.len(), room_beside(known.len()));
@@ -85,13 +109,16 @@ impl Adopted {
             buried = self.bury(letters.into_iter().take(room).collect()).await?;
         }
         if count > room {
-            (buried.full, buried.left) =
-                (buried.full.or(Some(Full::Marks)), buried.left + (count - room) as u64);
+            (buried.full, buried.left) = (
+                buried.full.or(Some(Full::Marks)),
+                buried.left + (count - room) as u64,
+            );
             self.forget_gone(opened, known, at).await?;
         }
         // Not past one that found no room: it is tried again until there is some.
         if buried.full.is_none() {
-            self.change_desk(|desk| desk.walk_on(seen, walk.clone())).await?;
+            self.change_desk(|desk| desk.walk_on(seen, walk.clone()))
+                .await?;
         }
         Ok(buried)
     }
@@ -99,7 +126,10 @@ impl Adopted {
     /// What was not copied is known to all, and told once.
     pub(super) async fn note_unburied(&self, buried: Buried) -> Result<(), TableError> {
         let before = self.desk().await?.unburied;
-        let unburied = buried.full.map(|full| Unburied { rows: buried.left, full });
+        let unburied = buried.full.map(|full| Unburied {
+            rows: buried.left,
+            full,
+        });
         if unburied != before {
             self.change_desk(|desk| desk.unburied = unburied).await?;
         }
@@ -123,7 +153,9 @@ impl Adopted {
         let mut past = None;
         loop {
             let before = past.clone();
-            let rows = opened.list_expired(&self.table, past.as_ref(), at.max(now), LISTED).await?;
+            let rows = opened
+                .list_expired(&self.table, past.as_ref(), at.max(now), LISTED)
+                .await?;
             for (place, mark) in rows.iter().filter_map(|row| marked(opened, row)) {
                 gone.remove(&mark);
                 past = Some(place);
@@ -150,16 +182,29 @@ impl Adopted {
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() {
             let part: Vec<Letter> = letters.by_ref().take(BURY_MAX).collect();
-            let marks: Vec<Mark> = part.iter().map(|letter| Mark::of(&letter.key, letter.inserted)).collect();
+            let marks: Vec<Mark> = part
+                .iter()
+                .map(|letter| Mark::of(&letter.key, letter.inserted))
+                .collect();
             let burials: Vec<Burial> = part.into_iter().map(|letter| self.burial(letter)).collect();
-            let answers = self.backstop.store().bury(burials, self.backstop.now()).await?;
-            let lie = marks.into_iter().zip(&answers).filter(|(_, answer)| **answer != Enqueued::Full);
-            self.remember_buried(lie.map(|(mark, _)| mark).collect()).await?;
+            let answers = self
+                .backstop
+                .store()
+                .bury(burials, self.backstop.now())
+                .await?;
+            let lie = marks
+                .into_iter()
+                .zip(&answers)
+                .filter(|(_, answer)| **answer != Enqueued::Full);
+            self.remember_buried(lie.map(|(mark, _)| mark).collect())
+                .await?;
             let count = |wanted| answers.iter().filter(|answer| **answer == wanted).count() as u64;
             buried.new += count(Enqueued::Inserted);
             if answers.contains(&Enqueued::Full) {
-                (buried.full, buried.left) =
-                    (Some(Full::Letters), count(Enqueued::Full) + letters.len() as u64);
+                (buried.full, buried.left) = (
+                    Some(Full::Letters),
+                    count(Enqueued::Full) + letters.len() as u64,
+                );
                 break;
             }
         }
@@ -181,11 +226,22 @@ impl Adopted {
             kind,
             Payload::stored(payload.into_bytes()),
         );
-        let error =
-            ErrorReport { error_type: Some("Expired".to_owned()), ..ErrorReport::message(letter.error) };
-        let failure = Failure::new(now, letter.failures.max(1), Cause::Failed, &self.runner, error);
+        let error = ErrorReport {
+            error_type: Some("Expired".to_owned()),
+            ..ErrorReport::message(letter.error)
+        };
+        let failure = Failure::new(
+            now,
+            letter.failures.max(1),
+            Cause::Failed,
+            &self.runner,
+            error,
+        );
         Burial {
-            job: NewJob { run_at: Some(now), ..job },
+            job: NewJob {
+                run_at: Some(now),
+                ..job
+            },
             attempts: letter.failures,
             lost_leases: 0,
             requeues: 0,
@@ -200,7 +256,9 @@ impl Adopted {
 /// The place of an expired row, and its mark.
 fn marked(opened: &Opened, row: &[Cell]) -> Option<(sql::Place, Mark)> {
     let place = place(row)?;
-    let inserted = row.get(2).and_then(|cell| opened.shape.inserted.read(cell).time());
+    let inserted = row
+        .get(2)
+        .and_then(|cell| opened.shape.inserted.read(cell).time());
     let mark = Mark::of(&place.key, inserted.unwrap_or_default());
     Some((place, mark))
 }

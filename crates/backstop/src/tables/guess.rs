@@ -10,21 +10,39 @@ struct Hints {
 
 fn hints(role: &str) -> Hints {
     match role {
-        "id" => Hints { like: &["id", "uuid", "key", "number", "no"], unlike: &[] },
-        "status" => Hints { like: &["status", "state", "stage", "phase"], unlike: &["date", "at", "time"] },
+        "id" => Hints {
+            like: &["id", "uuid", "key", "number", "no"],
+            unlike: &[],
+        },
+        "status" => Hints {
+            like: &["status", "state", "stage", "phase"],
+            unlike: &["date", "at", "time"],
+        },
         "inserted" => Hints {
             like: &[
-                "inserted", "created", "enqueued", "queued", "added", "received", "entered", "date", "time",
-                "at",
+                "inserted", "created", "enqueued", "queued", "added", "received", "entered",
+                "date", "time", "at",
             ],
-            unlike: &["fail", "error", "updat", "modif", "delet", "last", "next", "done", "finish", "end"],
+            unlike: &[
+                "fail", "error", "updat", "modif", "delet", "last", "next", "done", "finish", "end",
+            ],
         },
         "failures" => Hints {
-            like: &["failures", "failed", "fail", "attempt", "retries", "retry", "tries", "error"],
+            like: &[
+                "failures", "failed", "fail", "attempt", "retries", "retry", "tries", "error",
+            ],
             unlike: &["last", "date", "at", "time", "max", "text", "message"],
         },
         _ => Hints {
-            like: &["last_failure", "failed_at", "fail", "error", "attempt", "tried", "retr"],
+            like: &[
+                "last_failure",
+                "failed_at",
+                "fail",
+                "error",
+                "attempt",
+                "tried",
+                "retr",
+            ],
             unlike: &["count", "text", "message", "next", "reason"],
         },
     }
@@ -42,14 +60,26 @@ const fn fits(role: &str, kind: Kind) -> bool {
 
 /// Short hints are words of a name, longer ones may be part of one: `at` is not in `state`.
 fn has(name: &str, hint: &str) -> bool {
-    let is_word = || name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == hint);
-    if hint.len() > 4 { name.contains(hint) } else { is_word() || (hint.len() == 4 && name.contains(hint)) }
+    let is_word = || {
+        name.split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|word| word == hint)
+    };
+    if hint.len() > 4 {
+        name.contains(hint)
+    } else {
+        is_word() || (hint.len() == 4 && name.contains(hint))
+    }
 }
 
 /// The column that is most likely meant for a role, of those that no other role has.
-pub(super) fn likely<'a>(role: &str, catalogue: &'a Catalogue, taken: &[&str]) -> Option<&'a Column> {
+pub(super) fn likely<'a>(
+    role: &str,
+    catalogue: &'a Catalogue,
+    taken: &[&str],
+) -> Option<&'a Column> {
     let hints = hints(role);
-    let is_free = |column: &&Column| fits(role, column.kind) && !taken.contains(&column.name.as_str());
+    let is_free =
+        |column: &&Column| fits(role, column.kind) && !taken.contains(&column.name.as_str());
     let free: Vec<(&Column, String)> = catalogue
         .columns
         .iter()
@@ -57,9 +87,14 @@ pub(super) fn likely<'a>(role: &str, catalogue: &'a Catalogue, taken: &[&str]) -
         .map(|column| (column, column.name.to_ascii_lowercase()))
         .filter(|(_, name)| !hints.unlike.iter().any(|hint| has(name, hint)))
         .collect();
-    let hinted = hints.like.iter().find_map(|hint| free.iter().find(|(_, name)| has(name, hint)));
+    let hinted = hints
+        .like
+        .iter()
+        .find_map(|hint| free.iter().find(|(_, name)| has(name, hint)));
     let lone = || match role {
-        "id" => free.iter().find(|(column, _)| catalogue.is_unique(&column.name)),
+        "id" => free
+            .iter()
+            .find(|(column, _)| catalogue.is_unique(&column.name)),
         "inserted" => free.iter().find(|(column, _)| column.kind == Kind::Time),
         _ => None,
     };
@@ -69,7 +104,10 @@ pub(super) fn likely<'a>(role: &str, catalogue: &'a Catalogue, taken: &[&str]) -
 /// The entry that names them, as it stands in the configuration.
 pub(super) fn entry(columns: &[(&str, &str)]) -> String {
     let one = |(role, name): &(&str, &str)| format!("{role} = {}", serde_json::Value::from(*name));
-    format!("columns = {{ {} }}", columns.iter().map(one).collect::<Vec<_>>().join(", "))
+    format!(
+        "columns = {{ {} }}",
+        columns.iter().map(one).collect::<Vec<_>>().join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -112,7 +150,8 @@ mod tests {
             ("last_error_at", Time),
             ("last_error_text", Text),
         ]);
-        let propose = |role, taken: &[&str]| likely(role, &orders, taken).map(|column| column.name.as_str());
+        let propose =
+            |role, taken: &[&str]| likely(role, &orders, taken).map(|column| column.name.as_str());
         assert_eq!(propose("id", &[]), Some("nr"), "it is the only unique one");
         assert_eq!(propose("status", &[]), Some("order_state"));
         assert_eq!(propose("inserted", &[]), Some("created_at"));
@@ -125,6 +164,9 @@ mod tests {
     #[test]
     fn the_entry_can_be_pasted() {
         let entry = entry(&[("inserted", "created_at"), ("status", "a \"b\"")]);
-        assert_eq!(entry, r#"columns = { inserted = "created_at", status = "a \"b\"" }"#);
+        assert_eq!(
+            entry,
+            r#"columns = { inserted = "created_at", status = "a \"b\"" }"#
+        );
     }
 }

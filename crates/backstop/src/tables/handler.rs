@@ -77,7 +77,10 @@ impl fmt::Debug for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What the row holds is its owner's.
         let mut shown = f.debug_struct("Row");
-        shown.field("table", &self.table).field("key", &self.key).field("attempt", &self.attempt);
+        shown
+            .field("table", &self.table)
+            .field("key", &self.key)
+            .field("attempt", &self.attempt);
         shown.finish_non_exhaustive()
     }
 }
@@ -96,7 +99,11 @@ impl Command {
 #[async_trait]
 impl RowHandler for Command {
     async fn handle(&self, row: Row) -> Result<(), Fail> {
-        let run = Run::new(Arc::new(as_job(&row)), States::default(), row.cancel.clone());
+        let run = Run::new(
+            Arc::new(as_job(&row)),
+            States::default(),
+            row.cancel.clone(),
+        );
         match self.0.run(run).await {
             Ending::Done => Ok(()),
             ending => Err(Fail::ended(ending)),
@@ -106,7 +113,11 @@ impl RowHandler for Command {
 
 /// The job that a row would be.
 fn as_job(row: &Row) -> Leased {
-    let lease = Lease { queue: row.queue.clone(), job: row.id, number: LeaseNumber::from_i64(row.number) };
+    let lease = Lease {
+        queue: row.queue.clone(),
+        job: row.id,
+        number: LeaseNumber::from_i64(row.number),
+    };
     Leased {
         lease,
         kind: Kind::new(&row.table).unwrap_or_default(),

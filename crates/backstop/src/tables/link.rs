@@ -87,7 +87,9 @@ pub(super) async fn connect(source: &Source) -> Result<Box<dyn Link>, TableError
         #[cfg(feature = "mysql")]
         Dialect::Mysql => super::mysql::connect(source.address()).await,
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "mysql")))]
-        _ => Err(LinkError::Failed("this program was built without the database".to_owned())),
+        _ => Err(LinkError::Failed(
+            "this program was built without the database".to_owned(),
+        )),
     };
     connected.map_err(|error| TableError::of(source, &error))
 }

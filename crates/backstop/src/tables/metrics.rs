@@ -16,9 +16,15 @@ use backstop_core::Span;
 pub(super) fn pass(table: &Table, outcome: &Result<Pass, TableError>, took: Span) {
     let word = if outcome.is_ok() { "ok" } else { "failed" };
     let name = table.name().to_owned();
-    metrics::counter!("backstop_table_passes_total", "table" => name.clone(), "outcome" => word).increment(1);
-    metrics::histogram!("backstop_table_pass_seconds", "table" => name.clone()).record(took.as_secs_f64());
-    gauge("backstop_table_last_failed", table, u64::from(outcome.is_err()));
+    metrics::counter!("backstop_table_passes_total", "table" => name.clone(), "outcome" => word)
+        .increment(1);
+    metrics::histogram!("backstop_table_pass_seconds", "table" => name.clone())
+        .record(took.as_secs_f64());
+    gauge(
+        "backstop_table_last_failed",
+        table,
+        u64::from(outcome.is_err()),
+    );
     let Ok(pass) = outcome else { return };
     let rows = [
         ("succeeded", pass.succeeded as u64),

@@ -122,7 +122,11 @@ pub struct States {
 
 impl Default for States {
     fn default() -> Self {
-        Self { new: "NEW".to_owned(), error: "ERROR".to_owned(), success: "SUCCESS".to_owned() }
+        Self {
+            new: "NEW".to_owned(),
+            error: "ERROR".to_owned(),
+            success: "SUCCESS".to_owned(),
+        }
     }
 }
 
@@ -243,7 +247,11 @@ impl Table {
     /// Tried again as this policy says: by age if it is progressive, by failures otherwise. A policy with `max_attempts` ends rows that
     /// failed so often, and every policy has three unless it says `unlimited`. Past `max_age` a row is expired; without one after the
     /// last band, or after 30 days.
-    pub fn strategy(mut self, policy: &RetryPolicy, max_age: Option<Span>) -> Result<Self, BadTable> {
+    pub fn strategy(
+        mut self,
+        policy: &RetryPolicy,
+        max_age: Option<Span>,
+    ) -> Result<Self, BadTable> {
         self.rules = Arc::new(Rules::new(policy, max_age)?);
         Ok(self)
     }
@@ -258,7 +266,11 @@ impl Table {
     pub fn every(mut self, every: Span) -> Result<Self, BadTable> {
         if every < TABLE_EVERY_MIN || every > Span::days(365) {
             let (least, most) = (TABLE_EVERY_MIN.to_string(), Span::days(365).to_string());
-            return Err(BadTable::Range { what: "every", least, most });
+            return Err(BadTable::Range {
+                what: "every",
+                least,
+                most,
+            });
         }
         self.every = every;
         Ok(self)
@@ -375,32 +387,56 @@ impl Table {
 
 /// The strategy of a table that says nothing about it.
 pub(crate) fn usual_strategy() -> RetryPolicy {
-    RetryPolicy::from_json(br#"{"kind":"fibonacci","unit":"1m","cap":"1d","max_attempts":"unlimited"}"#)
-        .expect("a policy")
+    RetryPolicy::from_json(
+        br#"{"kind":"fibonacci","unit":"1m","cap":"1d","max_attempts":"unlimited"}"#,
+    )
+    .expect("a policy")
 }
 
 fn named<'a>(what: &'static str, name: &'a str) -> Result<&'a str, BadTable> {
-    if name.is_empty() || name.contains('\0') { Err(BadTable::NoName(what)) } else { Ok(name) }
+    if name.is_empty() || name.contains('\0') {
+        Err(BadTable::NoName(what))
+    } else {
+        Ok(name)
+    }
 }
 
 fn all_different(what: &'static str, names: &[&str]) -> Result<(), BadTable> {
-    let is_repeated = |at: usize| names[..at].iter().any(|name| name.eq_ignore_ascii_case(names[at]));
-    if (0..names.len()).any(is_repeated) { Err(BadTable::Alike(what)) } else { Ok(()) }
+    let is_repeated = |at: usize| {
+        names[..at]
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(names[at]))
+    };
+    if (0..names.len()).any(is_repeated) {
+        Err(BadTable::Alike(what))
+    } else {
+        Ok(())
+    }
 }
 
 fn within(what: &'static str, number: usize, most: usize) -> Result<usize, BadTable> {
     if (1..=most).contains(&number) {
         Ok(number)
     } else {
-        Err(BadTable::Range { what, least: "1".to_owned(), most: most.to_string() })
+        Err(BadTable::Range {
+            what,
+            least: "1".to_owned(),
+            most: most.to_string(),
+        })
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Table");
-        shown.field("name", &self.name).field("source", &self.source).field("table", &self.relation);
-        shown.field("every", &self.every).field("is_handled", &self.is_handled()).finish_non_exhaustive()
+        shown
+            .field("name", &self.name)
+            .field("source", &self.source)
+            .field("table", &self.relation);
+        shown
+            .field("every", &self.every)
+            .field("is_handled", &self.is_handled())
+            .finish_non_exhaustive()
     }
 }
 
@@ -412,7 +448,11 @@ mod tests {
     fn a_store_that_other_machines_do_not_see_is_told_of_where_they_see_the_table() {
         let check = |url: &str, store: &str, is_told: bool| {
             let table = Table::new("t", url, "t").expect("a table");
-            assert_eq!(table.unshared(&Address::new(store)).is_some(), is_told, "{url} {store}");
+            assert_eq!(
+                table.unshared(&Address::new(store)).is_some(),
+                is_told,
+                "{url} {store}"
+            );
         };
         for url in ["postgres://h/d", "mysql://h/d"] {
             check(url, "sqlite:backstop.db", true);

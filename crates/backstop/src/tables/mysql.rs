@@ -35,22 +35,36 @@ pub(super) async fn connect(address: &Address) -> Result<Box<dyn Link>, LinkErro
         let is_mariadb = is_mariadb(&mut conn).await?;
         let version: Option<String> = conn.query_first("SELECT VERSION()").await?;
         conn.query_drop("SET SESSION time_zone = '+00:00'").await?;
-        conn.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
-        conn.query_drop("SET SESSION innodb_lock_wait_timeout = 10").await?;
-        conn.query_drop(time_limit(is_mariadb, TABLE_STATEMENT_MAX)).await?;
+        conn.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            .await?;
+        conn.query_drop("SET SESSION innodb_lock_wait_timeout = 10")
+            .await?;
+        conn.query_drop(time_limit(is_mariadb, TABLE_STATEMENT_MAX))
+            .await?;
         let skips_locked = version.is_some_and(|version| skips_locked(&version, is_mariadb));
-        Ok(Mysql { conn, is_mariadb, skips_locked })
+        Ok(Mysql {
+            conn,
+            is_mariadb,
+            skips_locked,
+        })
     };
     Ok(Box::new(in_time(connecting).await?))
 }
 
 fn skips_locked(version: &str, is_mariadb: bool) -> bool {
-    let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or_default());
-    let found = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let mut parts = version
+        .split(['.', '-'])
+        .map(|part| part.parse::<u32>().unwrap_or_default());
+    let found = (
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or_default(),
+    );
     found >= SKIPS_LOCKED[usize::from(!is_mariadb)]
 }
 
-async fn in_time<T>(work: impl Future<Output = mysql_async::Result<T>> + Send) -> Result<T, LinkError> {
+async fn in_time<T>(
+    work: impl Future<Output = mysql_async::Result<T>> + Send,
+) -> Result<T, LinkError> {
     match tokio::time::timeout(Duration::from(TABLE_STATEMENT_MAX) + BESIDE, work).await {
         Ok(done) => done.map_err(|error| failed(&error)),
         Err(_) => Err(LinkError::TooSlow),
@@ -62,7 +76,11 @@ fn failed(error: &mysql_async::Error) -> LinkError {
         mysql_async::Error::Server(said) if is_stopped(said) => LinkError::TooSlow,
         mysql_async::Error::Server(said) => {
             let text = format!("{} ({})", said.message, said.code);
-            if said.code == LOCKED { LinkError::Locked(text) } else { LinkError::Failed(text) }
+            if said.code == LOCKED {
+                LinkError::Locked(text)
+            } else {
+                LinkError::Failed(text)
+            }
         }
         other => LinkError::Failed(other.to_string()),
     }
@@ -78,7 +96,11 @@ fn params(params: &[Param]) -> Params {
         Param::Text(text) => Value::Bytes(text.clone().into_bytes()),
         Param::Bytes(bytes) => Value::Bytes(bytes.clone()),
     };
-    if params.is_empty() { Params::Empty } else { Params::Positional(params.iter().map(value).collect()) }
+    if params.is_empty() {
+        Params::Empty
+    } else {
+        Params::Positional(params.iter().map(value).collect())
+    }
 }
 
 impl Mysql {
@@ -121,19 +143,31 @@ fn cell(value: Value, column: &mysql_async::Column) -> Cell {
             })
         }
         Value::Time(is_negative, days, hours, minutes, seconds, micros) => {
-            let (sign, hours) = (if is_negative { "-" } else { "" }, days * 24 + u32::from(hours));
-            Cell::Text(format!("{sign}{hours:02}:{minutes:02}:{seconds:02}{}", part(micros)))
+            let (sign, hours) = (
+                if is_negative { "-" } else { "" },
+                days * 24 + u32::from(hours),
+            );
+            Cell::Text(format!(
+                "{sign}{hours:02}:{minutes:02}:{seconds:02}{}",
+                part(micros)
+            ))
         }
     }
 }
 
 fn part(micros: u32) -> String {
-    if micros == 0 { String::new() } else { format!(".{micros:06}") }
+    if micros == 0 {
+        String::new()
+    } else {
+        format!(".{micros:06}")
+    }
 }
 
 fn bytes_cell(bytes: Vec<u8>, column: &mysql_async::Column) -> Cell {
-    let is_number =
-        matches!(column.column_type(), ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL);
+    let is_number = matches!(
+        column.column_type(),
+        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL
+    );
     let is_json = column.column_type() == ColumnType::MYSQL_TYPE_JSON;
     match String::from_utf8(bytes) {
         Ok(digits) if is_number => Cell::Digits(digits),
@@ -172,7 +206,10 @@ impl Link for Mysql {
 
     async fn change(&mut self, statement: &Statement) -> Result<u64, LinkError> {
         in_time(async {
-            let result = self.conn.exec_iter(&*statement.sql, params(&statement.params)).await?;
+            let result = self
+                .conn
+                .exec_iter(&*statement.sql, params(&statement.params))
+                .await?;
             let count = result.affected_rows();
             result.drop_result().await?;
             Ok(count)
@@ -181,7 +218,9 @@ impl Link for Mysql {
     }
 
     async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
-        let rows = self.ask(&format!("EXPLAIN {}", statement.sql), &statement.params).await?;
+        let rows = self
+            .ask(&format!("EXPLAIN {}", statement.sql), &statement.params)
+            .await?;
         let line = |row: Vec<Cell>| {
             // Every cell has its place, so that the columns can be told apart.
             let cells = row.into_iter().map(|cell| match cell {
@@ -197,9 +236,11 @@ impl Link for Mysql {
     }
 
     async fn catalogue(&mut self, table: &str) -> Result<Found, LinkError> {
-        const HERE: &str = "SELECT CONCAT(table_name), CONCAT(table_schema) FROM information_schema.tables
+        const HERE: &str =
+            "SELECT CONCAT(table_name), CONCAT(table_schema) FROM information_schema.tables
             WHERE table_schema = DATABASE() ORDER BY 1 LIMIT 10000";
-        const THERE: &str = "SELECT CONCAT(table_name), CONCAT(table_schema) FROM information_schema.tables
+        const THERE: &str =
+            "SELECT CONCAT(table_name), CONCAT(table_schema) FROM information_schema.tables
             WHERE table_schema = ? ORDER BY 1 LIMIT 10000";
         let here = self.names(HERE, &[]).await?;
         if let Some(at) = meant(table, here.iter().map(|(name, _)| name.as_str())) {
@@ -208,14 +249,22 @@ impl Link for Mysql {
             return self.look_up(own, database, name).await;
         }
         if let Some((database, name)) = table.split_once('.') {
-            let there = self.names(THERE, &[Param::Text(database.to_owned())]).await?;
+            let there = self
+                .names(THERE, &[Param::Text(database.to_owned())])
+                .await?;
             if let Some(at) = meant(name, there.iter().map(|(name, _)| name.as_str())) {
                 let (name, database) = there[at].clone();
-                let full = format!("{}.{}", quoted(Dialect::Mysql, &database), quoted(Dialect::Mysql, &name));
+                let full = format!(
+                    "{}.{}",
+                    quoted(Dialect::Mysql, &database),
+                    quoted(Dialect::Mysql, &name)
+                );
                 return self.look_up(full, database, name).await;
             }
         }
-        Ok(Found::Others(here.into_iter().map(|(name, _)| name).collect()))
+        Ok(Found::Others(
+            here.into_iter().map(|(name, _)| name).collect(),
+        ))
     }
 
     fn product(&self) -> &'static str {
@@ -224,32 +273,64 @@ impl Link for Mysql {
 
     /// Older versions can only wait for one another: there a row is read as it is, and what its owner has locked shows when it is written.
     fn locking(&self) -> &'static str {
-        if self.skips_locked { " FOR UPDATE SKIP LOCKED" } else { "" }
+        if self.skips_locked {
+            " FOR UPDATE SKIP LOCKED"
+        } else {
+            ""
+        }
     }
 }
 
 impl Mysql {
     /// Tables and their databases. No more is asked of all of them: MySQL opens every table for more.
-    async fn names(&mut self, asked: &str, of: &[Param]) -> Result<Vec<(String, String)>, LinkError> {
+    async fn names(
+        &mut self,
+        asked: &str,
+        of: &[Param],
+    ) -> Result<Vec<(String, String)>, LinkError> {
         let names = |row: Vec<Cell>| match <[Cell; 2]>::try_from(row) {
             Ok([Cell::Text(name), Cell::Text(database)]) => Some((name, database)),
             _ => None,
         };
-        Ok(self.ask(asked, of).await?.into_iter().filter_map(names).collect())
+        Ok(self
+            .ask(asked, of)
+            .await?
+            .into_iter()
+            .filter_map(names)
+            .collect())
     }
 
-    async fn look_up(&mut self, quoted: String, database: String, name: String) -> Result<Found, LinkError> {
+    async fn look_up(
+        &mut self,
+        quoted: String,
+        database: String,
+        name: String,
+    ) -> Result<Found, LinkError> {
         const KIND: &str = "SELECT CASE WHEN table_type LIKE '%VIEW' THEN 'v' WHEN create_options LIKE '%partitioned%' THEN 'p' ELSE 'r' END
             FROM information_schema.tables WHERE table_schema = ? AND table_name = ?";
         let of_table = [Param::Text(database), Param::Text(name.clone())];
-        let kind = self.ask(KIND, &of_table).await?.into_iter().flatten().next();
+        let kind = self
+            .ask(KIND, &of_table)
+            .await?
+            .into_iter()
+            .flatten()
+            .next();
         let relation = match kind {
             Some(Cell::Text(kind)) if kind == "v" => Relation::View,
             Some(Cell::Text(kind)) if kind == "p" => Relation::Parts,
             _ => Relation::Table,
         };
-        let (columns, indexes) = (self.columns(&of_table).await?, self.indexes(&of_table).await?);
-        Ok(Found::Table(Catalogue { quoted, name, relation, columns, indexes }))
+        let (columns, indexes) = (
+            self.columns(&of_table).await?,
+            self.indexes(&of_table).await?,
+        );
+        Ok(Found::Table(Catalogue {
+            quoted,
+            name,
+            relation,
+            columns,
+            indexes,
+        }))
     }
 
     async fn columns(&mut self, of_table: &[Param]) -> Result<Vec<Column>, LinkError> {
@@ -257,7 +338,12 @@ impl Mysql {
             FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position";
         let mut columns = Vec::new();
         for row in self.ask(COLUMNS, of_table).await? {
-            let [Cell::Text(name), Cell::Text(type_name), Cell::Text(base), Cell::Whole(digits)] = &row[..]
+            let [
+                Cell::Text(name),
+                Cell::Text(type_name),
+                Cell::Text(base),
+                Cell::Whole(digits),
+            ] = &row[..]
             else {
                 continue;
             };
@@ -271,7 +357,14 @@ impl Mysql {
             FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? ORDER BY index_name, seq_in_index";
         let mut indexes: Vec<Index> = Vec::new();
         for row in self.ask(INDEXES, of_table).await? {
-            let [Cell::Text(name), Cell::Text(column), Cell::Whole(non_unique)] = &row[..] else { continue };
+            let [
+                Cell::Text(name),
+                Cell::Text(column),
+                Cell::Whole(non_unique),
+            ] = &row[..]
+            else {
+                continue;
+            };
             match indexes.last_mut().filter(|index| index.name == *name) {
                 Some(index) => index.columns.push(column.clone()),
                 None => indexes.push(Index {
@@ -296,5 +389,11 @@ fn column_of(name: &str, type_name: &str, base: &str, digits: i128) -> Column {
         _ => Kind::Other,
     };
     let digits = u8::try_from(digits).unwrap_or(6).min(6);
-    Column { name: name.to_owned(), type_name: type_name.to_owned(), cast: String::new(), kind, digits }
+    Column {
+        name: name.to_owned(),
+        type_name: type_name.to_owned(),
+        cast: String::new(),
+        kind,
+        digits,
+    }
 }

@@ -113,7 +113,10 @@ impl Pass {
 
     pub(super) fn note_failure(&mut self, key: &Key, error: String) {
         if self.failures.len() < TABLE_TOLD_MAX {
-            self.failures.push(FailedRow { key: key.json(), error });
+            self.failures.push(FailedRow {
+                key: key.json(),
+                error,
+            });
         }
     }
 }
@@ -164,7 +167,9 @@ impl Adopted {
         when: When,
         progress: &mut (dyn FnMut(PassProgress) + Send),
     ) -> Result<Pass, TableError> {
-        let pass = self.pass(when, Which::Due, &CancellationToken::new(), progress).await?;
+        let pass = self
+            .pass(when, Which::Due, &CancellationToken::new(), progress)
+            .await?;
         self.wait_for_orphans(when, pass, progress).await
     }
 
@@ -175,13 +180,18 @@ impl Adopted {
         pass: Pass,
         progress: &mut (dyn FnMut(PassProgress) + Send),
     ) -> Result<Pass, TableError> {
-        let room = self.table.max_records.saturating_sub(pass.due - pass.taken.min(pass.due));
+        let room = self
+            .table
+            .max_records
+            .saturating_sub(pass.due - pass.taken.min(pass.due));
         if pass.taken == 0 || room == 0 || !self.has_orphans_in_time().await? {
             return Ok(pass);
         }
         let mut after = self.clone();
         after.table.max_records = room;
-        let rest = after.pass(when, Which::Orphans, &CancellationToken::new(), progress).await?;
+        let rest = after
+            .pass(when, Which::Orphans, &CancellationToken::new(), progress)
+            .await?;
         Ok(pass.with(rest))
     }
 
@@ -192,7 +202,8 @@ impl Adopted {
         loop {
             let desk = self.desk_by_now().await?;
             let is_silent = desk.claims.iter().any(|claim| {
-                seen.iter().any(|before| (before.number, before.until) == (claim.number, claim.until))
+                seen.iter()
+                    .any(|before| (before.number, before.until) == (claim.number, claim.until))
             });
             if !is_silent || self.stop.is_cancelled() || Instant::now() >= deadline {
                 return Ok(!desk.orphans.is_empty());
@@ -226,7 +237,9 @@ impl Adopted {
             Some(TableError::Store(_)) => return,
             Some(error) => {
                 let (error, clock) = (error.to_string(), self.backstop.now());
-                self.change_desk(|desk| desk.fail(&error, clock)).await.map(drop)
+                self.change_desk(|desk| desk.fail(&error, clock))
+                    .await
+                    .map(drop)
             }
             None if which == Which::Orphans => return,
             None => match self.failing().await {
@@ -255,12 +268,29 @@ impl Adopted {
         };
         let (mut opened, survey) = self.open_surveyed().await?;
         self.note_survey(survey).await?;
-        let Survey { undated, unkeyed, .. } = survey;
+        let Survey {
+            undated, unkeyed, ..
+        } = survey;
         let redated = opened.redate(self, at).await?;
-        let mut pass = Pass { at, redated, undated, unkeyed, ..Pass::default() };
+        let mut pass = Pass {
+            at,
+            redated,
+            undated,
+            unkeyed,
+            ..Pass::default()
+        };
         let lost = CancellationToken::new();
         let claims = Claims::new(self, lost.clone());
-        let mut work = Work::new(self, handler, when, &mut opened, &claims, lost, &mut pass, progress);
+        let mut work = Work::new(
+            self,
+            handler,
+            when,
+            &mut opened,
+            &claims,
+            lost,
+            &mut pass,
+            progress,
+        );
         let worked = tokio::select! {
             biased;
             worked = work.run(at, which, begun) => worked,
@@ -283,7 +313,11 @@ impl Adopted {
         let counted = sql::count_expired(&self.table, &opened.shape, at, EXPIRED_COUNTED_MAX);
         pass.expired = opened.count(&counted).await?;
         let is_copied = self.table.on_expired == OnExpired::Dead && pass.expired > 0;
-        let buried = if is_copied { self.bury_expired(opened, at).await? } else { Buried::default() };
+        let buried = if is_copied {
+            self.bury_expired(opened, at).await?
+        } else {
+            Buried::default()
+        };
         (pass.buried, pass.unburied) = (pass.buried + buried.new, buried.left);
         self.note_unburied(buried).await
     }
@@ -293,7 +327,9 @@ impl Adopted {
         let note = |desk: &mut Desk| desk.survey.replace(survey) != Some(survey);
         let (_, is_new) = self.change_desk(note).await?;
         if is_new && survey.undated + survey.unkeyed > 0 {
-            let Survey { undated, unkeyed, .. } = survey;
+            let Survey {
+                undated, unkeyed, ..
+            } = survey;
             tracing::warn!(
                 table = self.table.name(),
                 undated,
@@ -309,7 +345,9 @@ impl Opened {
     /// A failure in the future counts as one of this pass: written down, so that the wait after it ends. Where it is only a guess how
     /// the column says when, nothing is known to be in the future.
     async fn redate(&mut self, adopted: &Adopted, at: Time) -> Result<u64, TableError> {
-        let Some(failed) = self.shape.failed.clone().filter(|failed| failed.is_seen) else { return Ok(0) };
+        let Some(failed) = self.shape.failed.clone().filter(|failed| failed.is_seen) else {
+            return Ok(0);
+        };
         let asked = sql::failed_after(&adopted.table, &self.shape, &failed, at);
         let redate = sql::redate(&adopted.table, &self.shape, &failed, at);
         if self.rows(&asked).await?.is_empty() {
@@ -353,7 +391,12 @@ pub(super) struct Candidates {
 
 impl Work<'_> {
     /// Works off what is due, and what others left. However that ends, nothing is at work any more afterwards.
-    async fn run(&mut self, at: Time, which: Which, begun: &CancellationToken) -> Result<(), TableError> {
+    async fn run(
+        &mut self,
+        at: Time,
+        which: Which,
+        begun: &CancellationToken,
+    ) -> Result<(), TableError> {
         let mut worked = self.work_off_all(at, which).await;
         begun.cancel();
         if worked.is_ok() {
@@ -376,7 +419,9 @@ impl Work<'_> {
         if self.adopted.table.rules.counts_failures() {
             self.work_off_due(View::all(at)).await?;
             let is_cut = self.pass.is_cut;
-            self.adopted.change_desk(|desk| (desk.last_pass, desk.is_cut) = (Some(at), is_cut)).await?;
+            self.adopted
+                .change_desk(|desk| (desk.last_pass, desk.is_cut) = (Some(at), is_cut))
+                .await?;
             return Ok(());
         }
         // What an earlier pass left of its round comes first; then the round of this time.
@@ -428,7 +473,8 @@ impl Work<'_> {
             let mut candidates = self.find(&view).await?;
             let is_on = self.work_off(&mut candidates, &mut view).await?;
             if is_on {
-                let is_through = candidates.is_last && candidates.places.is_empty() && !self.is_over();
+                let is_through =
+                    candidates.is_last && candidates.places.is_empty() && !self.is_over();
                 if !is_through || self.adopted.table.rules.counts_failures() {
                     return Ok(is_through);
                 }
@@ -454,8 +500,12 @@ impl Work<'_> {
     /// What is due, in nobody's hands and not tried in this pass, no more than there is room for.
     async fn find(&mut self, view: &View) -> Result<Candidates, TableError> {
         let (room, desk) = (self.room(), self.adopted.desk().await?);
-        let max = (room + desk.held() + desk.aside.len() + self.tried() + 1).min(4 * TABLE_RECORDS_MAX);
-        let picked = self.opened.pick(&self.adopted.table, view, max, desk.is_cut).await?;
+        let max =
+            (room + desk.held() + desk.aside.len() + self.tried() + 1).min(4 * TABLE_RECORDS_MAX);
+        let picked = self
+            .opened
+            .pick(&self.adopted.table, view, max, desk.is_cut)
+            .await?;
         self.pass.unkeyed = self.pass.unkeyed.max(picked.unkeyed as u64);
         let (found, mut places) = (picked.places.len(), picked.places);
         let table = &self.adopted.table;
@@ -464,23 +514,34 @@ impl Work<'_> {
         } else {
             // What comes again here comes for another tick, or has been out of its turn.
             let clock = self.clock();
-            let aside = self.opened.still_aside(table, &desk, &places, (view.at, clock)).await?;
+            let aside = self
+                .opened
+                .still_aside(table, &desk, &places, (view.at, clock))
+                .await?;
             places.retain(|place| !aside.contains(&place.key.token()));
         }
-        let (held, mut free): (VecDeque<_>, VecDeque<_>) =
-            places.into_iter().partition(|place| desk.is_held(&place.key.token()));
+        let (held, mut free): (VecDeque<_>, VecDeque<_>) = places
+            .into_iter()
+            .partition(|place| desk.is_held(&place.key.token()));
         self.pass.taken += held.len();
         let is_last = found < max && free.len() <= room;
         free.truncate(room);
         self.pass.is_cut |= !is_last;
         self.pass.due += free.len() + held.len();
         self.tell();
-        Ok(Candidates { places: free, is_last })
+        Ok(Candidates {
+            places: free,
+            is_last,
+        })
     }
 
     /// Takes candidates and has them handled; by age the view moves on with them. `false` if another runner has moved the round on, or a
     /// newer tick has fired.
-    async fn work_off(&mut self, candidates: &mut Candidates, view: &mut View) -> Result<bool, TableError> {
+    async fn work_off(
+        &mut self,
+        candidates: &mut Candidates,
+        view: &mut View,
+    ) -> Result<bool, TableError> {
         while !candidates.places.is_empty() && !self.is_over() {
             if self.has_ticked_since(view.at) {
                 return self.leave_off(candidates).await;
@@ -492,16 +553,20 @@ impl Work<'_> {
                 return self.leave_off(candidates).await;
             }
             let answered = count - given.no_room;
-            if let (Some(last), false) =
-                (asked[..answered].last(), self.adopted.table.rules.counts_failures())
-            {
+            if let (Some(last), false) = (
+                asked[..answered].last(),
+                self.adopted.table.rules.counts_failures(),
+            ) {
                 view.behind = Some(last.clone());
             }
             candidates.places.drain(..answered);
             self.pass.taken += given.taken;
             let read = self.take(&given.keys, view).await?;
             self.pass.taken += read.done_by_others;
-            self.pass.overtaken += given.keys.len().saturating_sub(read.taken.len() + read.done_by_others);
+            self.pass.overtaken += given
+                .keys
+                .len()
+                .saturating_sub(read.taken.len() + read.done_by_others);
             self.ready.extend(read.taken);
             if given.has_orphans && self.room() > 0 {
                 // At once: a pass may take longer than whoever waits for them should.

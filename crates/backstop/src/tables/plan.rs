@@ -25,7 +25,9 @@ impl Checked {
 
     /// How it would with all indexes, in short; `None` if that could not be found out.
     pub fn looks_indexed(&self) -> Option<Looks> {
-        self.plan_indexed.as_ref().map(|plan| Looks::of(self.database, plan))
+        self.plan_indexed
+            .as_ref()
+            .map(|plan| Looks::of(self.database, plan))
     }
 }
 
@@ -49,7 +51,9 @@ impl Looks {
                 Look::Index(name) => *looks.indexes.entry(name).or_default() += 1,
                 Look::Scan => looks.scans += 1,
             }
-            looks.rows = looks.rows.map_or(rows, |sum| Some(sum.saturating_add(rows.unwrap_or_default())));
+            looks.rows = looks.rows.map_or(rows, |sum| {
+                Some(sum.saturating_add(rows.unwrap_or_default()))
+            });
         }
         looks
     }
@@ -59,18 +63,23 @@ impl Looks {
 fn made(plan: &[String]) -> BTreeSet<&str> {
     let lines = plan.iter().map(|line| line.trim());
     lines
-        .filter_map(|line| line.strip_prefix("CO-ROUTINE ").or_else(|| line.strip_prefix("MATERIALIZE ")))
+        .filter_map(|line| {
+            line.strip_prefix("CO-ROUTINE ")
+                .or_else(|| line.strip_prefix("MATERIALIZE "))
+        })
         .collect()
 }
 
 /// `SEARCH t USING INDEX backlog_due (STATUS=? AND …)`, `SCAN t`. It does not say how many rows.
 fn of_sqlite(line: &str, made: &BTreeSet<&str>) -> Option<(Look, Option<u64>)> {
     let (verb, rest) = line.trim().split_once(' ')?;
-    let of_table =
-        !made.contains(rest) && !rest.contains("CONSTANT ROW") && !rest.ends_with("-ROW VALUES CLAUSE");
+    let of_table = !made.contains(rest)
+        && !rest.contains("CONSTANT ROW")
+        && !rest.ends_with("-ROW VALUES CLAUSE");
     // A name is whatever stands before the brackets, blanks and all.
-    let index =
-        rest.rsplit_once(" INDEX ").map(|(_, name)| name.rsplit_once(" (").map_or(name, |(name, _)| name));
+    let index = rest
+        .rsplit_once(" INDEX ")
+        .map(|(_, name)| name.rsplit_once(" (").map_or(name, |(name, _)| name));
     match (verb, index) {
         ("SEARCH", Some(name)) => Some((Look::Index(name.to_owned()), None)),
         ("SEARCH", None) => Some((Look::Index("its key".to_owned()), None)),
@@ -82,12 +91,17 @@ fn of_sqlite(line: &str, made: &BTreeSet<&str>) -> Option<(Look, Option<u64>)> {
 /// `->  Index Scan using backlog_due on "BACKLOG" t  (cost=0.28..8.30 rows=1 width=16)`, `->  Seq Scan on "BACKLOG" t  (…)`.
 fn of_postgres(line: &str) -> Option<(Look, Option<u64>)> {
     let line = line.trim().trim_start_matches("->").trim();
-    let rows = line.split_once(" rows=").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    let rows = line
+        .split_once(" rows=")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
     // One that needs them stands between quotes, and has its own doubled.
     let name = |rest: &str| match rest.strip_prefix('"') {
-        Some(quoted) => {
-            quoted.replace("\"\"", "\0").split('"').next().unwrap_or_default().replace('\0', "\"")
-        }
+        Some(quoted) => quoted
+            .replace("\"\"", "\0")
+            .split('"')
+            .next()
+            .unwrap_or_default()
+            .replace('\0', "\""),
         None => rest.split(' ').next().unwrap_or_default().to_owned(),
     };
     let indexed = line
@@ -123,14 +137,32 @@ fn of_mysql(line: &str) -> Option<(Look, Option<u64>)> {
 
 impl fmt::Display for Looks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let times = |count: usize| if count == 1 { "once".to_owned() } else { format!("{count} times") };
-        let by_index = self.indexes.iter().map(|(name, count)| format!("by {name}, {}", times(*count)));
-        let scans = (self.scans > 0).then(|| format!("by a look at every row, {}", times(self.scans)));
+        let times = |count: usize| {
+            if count == 1 {
+                "once".to_owned()
+            } else {
+                format!("{count} times")
+            }
+        };
+        let by_index = self
+            .indexes
+            .iter()
+            .map(|(name, count)| format!("by {name}, {}", times(*count)));
+        let scans =
+            (self.scans > 0).then(|| format!("by a look at every row, {}", times(self.scans)));
         let looks: Vec<String> = by_index.chain(scans).collect();
-        f.write_str(if looks.is_empty() { "it does not say" } else { "" })?;
+        f.write_str(if looks.is_empty() {
+            "it does not say"
+        } else {
+            ""
+        })?;
         f.write_str(&looks.join("; "))?;
         match self.rows {
-            Some(rows) => write!(f, "; about {rows} {} in all", if rows == 1 { "row" } else { "rows" }),
+            Some(rows) => write!(
+                f,
+                "; about {rows} {} in all",
+                if rows == 1 { "row" } else { "rows" }
+            ),
             None => Ok(()),
         }
     }
@@ -200,10 +232,13 @@ mod tests {
 
     #[test]
     fn an_index_may_have_any_name() {
-        let line =
-            r#"SEARCH my "odd" table USING COVERING INDEX my "odd" table; --_due (st'ate=? AND f%s=?)"#;
+        let line = r#"SEARCH my "odd" table USING COVERING INDEX my "odd" table; --_due (st'ate=? AND f%s=?)"#;
         check("SQLite", &[line], r#"by my "odd" table; --_due, once"#);
         let line = r#"->  Index Scan using "my ""odd"" table; --_due" on "my ""odd"" table; --" t  (cost=0.28..8.30 rows=3 width=16)"#;
-        check("PostgreSQL", &[line], r#"by my "odd" table; --_due, once; about 3 rows in all"#);
+        check(
+            "PostgreSQL",
+            &[line],
+            r#"by my "odd" table; --_due, once; about 3 rows in all"#,
+        );
     }
 }

@@ -43,8 +43,10 @@ impl Postgres {
 
     async fn ask(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, LinkError> {
         let texts: Vec<String> = params.iter().map(text).collect();
-        let typed: Vec<(&(dyn ToSql + Sync), Type)> =
-            texts.iter().map(|text| (text as &(dyn ToSql + Sync), Type::TEXT)).collect();
+        let typed: Vec<(&(dyn ToSql + Sync), Type)> = texts
+            .iter()
+            .map(|text| (text as &(dyn ToSql + Sync), Type::TEXT))
+            .collect();
         Self::in_time(self.client.query_typed(sql, &typed)).await
     }
 }
@@ -55,7 +57,11 @@ fn failed(error: &tokio_postgres::Error) -> LinkError {
         Some(said) => {
             let text = format!("{} ({})", said.message(), said.code().code());
             let is_locked = said.code() == &SqlState::LOCK_NOT_AVAILABLE;
-            if is_locked { LinkError::Locked(text) } else { LinkError::Failed(text) }
+            if is_locked {
+                LinkError::Locked(text)
+            } else {
+                LinkError::Failed(text)
+            }
         }
         None => LinkError::Failed(
             std::error::Error::source(error)
@@ -77,13 +83,18 @@ fn cells(row: &Row) -> Result<Vec<Cell>, LinkError> {
     let cell = |(at, column): (usize, &tokio_postgres::Column)| {
         let told = |error: tokio_postgres::Error| failed(&error);
         Ok(match *column.type_() {
-            Type::INT8 => {
-                row.try_get::<_, Option<i64>>(at).map_err(told)?.map(|number| Cell::Whole(number.into()))
-            }
-            Type::INT4 => {
-                row.try_get::<_, Option<i32>>(at).map_err(told)?.map(|number| Cell::Whole(number.into()))
-            }
-            _ => row.try_get::<_, Option<String>>(at).map_err(told)?.map(Cell::Text),
+            Type::INT8 => row
+                .try_get::<_, Option<i64>>(at)
+                .map_err(told)?
+                .map(|number| Cell::Whole(number.into())),
+            Type::INT4 => row
+                .try_get::<_, Option<i32>>(at)
+                .map_err(told)?
+                .map(|number| Cell::Whole(number.into())),
+            _ => row
+                .try_get::<_, Option<String>>(at)
+                .map_err(told)?
+                .map(Cell::Text),
         }
         .unwrap_or(Cell::Null))
     };
@@ -115,7 +126,11 @@ impl Link for Postgres {
 
     async fn rows(&mut self, statement: &Statement) -> Result<Vec<Vec<Cell>>, LinkError> {
         self.guide(statement).await?;
-        self.ask(&statement.sql, &statement.params).await?.iter().map(cells).collect()
+        self.ask(&statement.sql, &statement.params)
+            .await?
+            .iter()
+            .map(cells)
+            .collect()
     }
 
     async fn run(&mut self, sql: &str) -> Result<(), LinkError> {
@@ -124,14 +139,20 @@ impl Link for Postgres {
 
     async fn change(&mut self, statement: &Statement) -> Result<u64, LinkError> {
         // A statement that gives no rows still says how many it changed; asked for them, it gives one for each.
-        let rows = self.ask(&format!("{} RETURNING 1", statement.sql), &statement.params).await?;
+        let rows = self
+            .ask(&format!("{} RETURNING 1", statement.sql), &statement.params)
+            .await?;
         Ok(rows.len() as u64)
     }
 
     async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
         self.guide(statement).await?;
-        let rows = self.ask(&format!("EXPLAIN {}", statement.sql), &statement.params).await?;
-        rows.iter().map(|row| row.try_get(0).map_err(|error| failed(&error))).collect()
+        let rows = self
+            .ask(&format!("EXPLAIN {}", statement.sql), &statement.params)
+            .await?;
+        rows.iter()
+            .map(|row| row.try_get(0).map_err(|error| failed(&error)))
+            .collect()
     }
 
     async fn catalogue(&mut self, table: &str) -> Result<Found, LinkError> {
@@ -156,7 +177,11 @@ impl Postgres {
     async fn guide(&self, statement: &Statement) -> Result<(), LinkError> {
         const BY_INDEX: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off;
             SET LOCAL enable_mergejoin = off; SET LOCAL max_parallel_workers_per_gather = 0";
-        if statement.is_indexed { Self::in_time(self.client.batch_execute(BY_INDEX)).await } else { Ok(()) }
+        if statement.is_indexed {
+            Self::in_time(self.client.batch_execute(BY_INDEX)).await
+        } else {
+            Ok(())
+        }
     }
 
     async fn look_up(&self, wanted: &str) -> Result<Found, LinkError> {
@@ -181,19 +206,31 @@ impl Postgres {
                 "v" => Relation::View,
                 _ => Relation::Table,
             };
-            let known = if *is_visible == 1 { name.clone() } else { format!("{schema}.{name}") };
+            let known = if *is_visible == 1 {
+                name.clone()
+            } else {
+                format!("{schema}.{name}")
+            };
             tables.push((known, schema.clone(), name.clone(), *oid, relation));
         }
         let by_known = meant(wanted, tables.iter().map(|(known, ..)| known.as_str()));
-        let full: Vec<String> =
-            tables.iter().map(|(_, schema, name, ..)| format!("{schema}.{name}")).collect();
+        let full: Vec<String> = tables
+            .iter()
+            .map(|(_, schema, name, ..)| format!("{schema}.{name}"))
+            .collect();
         let Some(at) = by_known.or_else(|| meant(wanted, full.iter().map(String::as_str))) else {
-            return Ok(Found::Others(tables.into_iter().map(|(known, ..)| known).collect()));
+            return Ok(Found::Others(
+                tables.into_iter().map(|(known, ..)| known).collect(),
+            ));
         };
         let (_, schema, name, oid, relation) = &tables[at];
         let of_table = [Param::Whole(*oid)];
         Ok(Found::Table(Catalogue {
-            quoted: format!("{}.{}", quoted(Dialect::Postgres, schema), quoted(Dialect::Postgres, name)),
+            quoted: format!(
+                "{}.{}",
+                quoted(Dialect::Postgres, schema),
+                quoted(Dialect::Postgres, name)
+            ),
             name: name.clone(),
             relation: *relation,
             columns: self.columns(&of_table).await?,
@@ -232,8 +269,12 @@ impl Postgres {
             WHERE x.indrelid = $1::text::oid AND x.indisvalid ORDER BY 1";
         let mut indexes = Vec::new();
         for row in self.ask(INDEXES, of_table).await? {
-            let [Cell::Text(name), Cell::Whole(is_unique), Cell::Whole(is_partial), Cell::Text(columns)] =
-                &cells(&row)?[..]
+            let [
+                Cell::Text(name),
+                Cell::Whole(is_unique),
+                Cell::Whole(is_partial),
+                Cell::Text(columns),
+            ] = &cells(&row)?[..]
             else {
                 continue;
             };
@@ -258,7 +299,21 @@ fn column_of(name: &str, type_name: &str, cast: &str, base: &str, modifier: i128
         _ => Kind::Other,
     };
     // A day is compared with a time as its first moment: a time cut to its day would not be the same.
-    let cast = if base == "date" { "timestamp without time zone" } else { cast };
-    let digits = if base == "date" { 0 } else { u8::try_from(modifier).unwrap_or(6).min(6) };
-    Column { name: name.to_owned(), type_name: type_name.to_owned(), cast: cast.to_owned(), kind, digits }
+    let cast = if base == "date" {
+        "timestamp without time zone"
+    } else {
+        cast
+    };
+    let digits = if base == "date" {
+        0
+    } else {
+        u8::try_from(modifier).unwrap_or(6).min(6)
+    };
+    Column {
+        name: name.to_owned(),
+        type_name: type_name.to_owned(),
+        cast: cast.to_owned(),
+        kind,
+        digits,
+    }
 }

@@ -35,9 +35,11 @@ impl Key {
     pub(super) fn of(cell: &Cell) -> Option<Self> {
         match cell {
             Cell::Whole(number) => Some(Self::Whole(*number)),
-            Cell::Digits(digits) => {
-                Some(digits.parse().map_or_else(|_| Self::Text(digits.clone()), Self::Whole))
-            }
+            Cell::Digits(digits) => Some(
+                digits
+                    .parse()
+                    .map_or_else(|_| Self::Text(digits.clone()), Self::Whole),
+            ),
             Cell::Text(text) => Some(Self::Text(text.clone())),
             Cell::Bytes(bytes) => Some(Self::Bytes(bytes.clone())),
             Cell::Null | Cell::Real(_) | Cell::Json(_) | Cell::Broken(_) => None,
@@ -120,7 +122,9 @@ fn put(json: &mut String, cell: &Cell) {
         },
         Cell::Digits(digits) if is_number(digits) => write!(json, "{digits}"),
         Cell::Bytes(bytes) | Cell::Broken(bytes) => write!(json, "\"{}\"", base64(bytes)),
-        Cell::Json(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => write!(json, "{text}"),
+        Cell::Json(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => {
+            write!(json, "{text}")
+        }
         Cell::Text(text) | Cell::Digits(text) | Cell::Json(text) => {
             write!(json, "{}", Value::from(text.as_str()))
         }
@@ -145,7 +149,9 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;
     }
-    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()).collect()
+    (0..text.len() / 2)
+        .map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok())
+        .collect()
 }
 
 /// Base64 as RFC 4648 has it, with its padding.
@@ -157,7 +163,11 @@ fn base64(bytes: &[u8]) -> String {
         let bits = at(0) << 16 | at(1) << 8 | at(2);
         for place in 0..4 {
             let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= three.len() { char::from(letter) } else { '=' });
+            text.push(if place <= three.len() {
+                char::from(letter)
+            } else {
+                '='
+            });
         }
     }
     text
@@ -187,7 +197,10 @@ mod tests {
     #[test]
     fn a_row_keeps_its_digits_its_bytes_and_its_order() {
         let cells = [
-            ("b", Cell::Digits("123456789012345678901234567890.10".to_owned())),
+            (
+                "b",
+                Cell::Digits("123456789012345678901234567890.10".to_owned()),
+            ),
             ("a\"", Cell::Text("it's\n".to_owned())),
             ("i", Cell::Whole(u64::MAX.into())),
             ("r", Cell::Real(0.1)),
@@ -208,8 +221,13 @@ mod tests {
 
     #[test]
     fn base64_is_padded() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
-        {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+        ] {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
     }

@@ -67,14 +67,22 @@ impl<'a> Roles<'a> {
 
 impl Shape {
     /// The shape of a table whose rows have these dates.
-    pub(super) fn new(table: &Table, catalogue: Catalogue, seen: &Seen) -> Result<Self, TableError> {
+    pub(super) fn new(
+        table: &Table,
+        catalogue: Catalogue,
+        seen: &Seen,
+    ) -> Result<Self, TableError> {
         let roles = Roles::of(table, &catalogue);
         let need = |role: &'static str, wanted: &str, column: Option<&Column>| {
             column.cloned().ok_or_else(|| TableError::NoColumn {
                 table: table.name().to_owned(),
                 role,
                 column: wanted.to_owned(),
-                there: catalogue.columns.iter().map(|column| column.name.clone()).collect(),
+                there: catalogue
+                    .columns
+                    .iter()
+                    .map(|column| column.name.clone())
+                    .collect(),
             })
         };
         let names = &table.columns;
@@ -89,7 +97,10 @@ impl Shape {
         let status = need("status", &names.status, roles.status)?;
         let inserted = need("inserted", &names.inserted, roles.inserted)?;
         let (form, _) = form(table, &inserted, &seen.inserted, None)?;
-        let inserted = DateColumn { column: inserted, form };
+        let inserted = DateColumn {
+            column: inserted,
+            form,
+        };
         let failed = if table.rules.counts_failures() {
             let failures = need("failures", &names.failures, roles.failures)?;
             if !count::is_counted(&failures) {
@@ -100,12 +111,24 @@ impl Shape {
                 });
             }
             let last = need("last_failure", &names.last_failure, roles.last_failure)?;
-            let (form, is_seen) = self::form(table, &last, &seen.last_failure, Some(inserted.form))?;
-            Some(FailureColumns { failures, last_failure: DateColumn { column: last, form }, is_seen })
+            let (form, is_seen) =
+                self::form(table, &last, &seen.last_failure, Some(inserted.form))?;
+            Some(FailureColumns {
+                failures,
+                last_failure: DateColumn { column: last, form },
+                is_seen,
+            })
         } else {
             None
         };
-        Ok(Self { dialect: table.source.dialect(), id, status, inserted, failed, catalogue })
+        Ok(Self {
+            dialect: table.source.dialect(),
+            id,
+            status,
+            inserted,
+            failed,
+            catalogue,
+        })
     }
 
     /// Its dates are in more than one form, wherever they are text.
@@ -124,14 +147,20 @@ impl Shape {
 
     /// Whether an index leads to open rows, newest first.
     pub(super) fn has_order_index(&self) -> bool {
-        let columns = [self.status.name.as_str(), self.inserted.column.name.as_str()];
+        let columns = [
+            self.status.name.as_str(),
+            self.inserted.column.name.as_str(),
+        ];
         self.catalogue.index(&columns, 1).is_some()
     }
 
     /// The index by which due rows are found without looking at the others, if there is one. It leads nowhere where failures are no
     /// whole numbers.
     pub(super) fn has_failure_index(&self) -> bool {
-        let counted = self.failed.as_ref().filter(|failed| failed.failures.kind == Kind::Whole);
+        let counted = self
+            .failed
+            .as_ref()
+            .filter(|failed| failed.failures.kind == Kind::Whole);
         counted.is_some_and(|failed| {
             let columns = [
                 self.status.name.as_str(),
@@ -166,7 +195,13 @@ impl Read {
 impl DateColumn {
     /// Whether its dates are text that does not sort as times do.
     pub(super) const fn is_mixed(&self) -> bool {
-        matches!(self.form, Form::Text(TextForm { is_uniform: false, .. }))
+        matches!(
+            self.form,
+            Form::Text(TextForm {
+                is_uniform: false,
+                ..
+            })
+        )
     }
 
     /// The same, with text that does not sort if there is any.
@@ -180,10 +215,12 @@ impl DateColumn {
     pub(super) fn read(&self, cell: &Cell) -> Read {
         let read = match (cell, self.form) {
             (Cell::Null, _) => return Read::Nothing,
-            (Cell::Whole(micros), Form::Native { .. }) => i64::try_from(*micros).ok().map(Time::from_micros),
-            (Cell::Whole(number), form) => {
-                i64::try_from(*number).ok().and_then(|number| form.read_number(number))
+            (Cell::Whole(micros), Form::Native { .. }) => {
+                i64::try_from(*micros).ok().map(Time::from_micros)
             }
+            (Cell::Whole(number), form) => i64::try_from(*number)
+                .ok()
+                .and_then(|number| form.read_number(number)),
             (Cell::Text(text), Form::Native { .. }) => Some(read_native(text)),
             (Cell::Text(text), Form::Text(_)) => read_text(text).map(|(time, _)| time),
             _ => None,
@@ -194,7 +231,11 @@ impl DateColumn {
     /// The time of a place in the order of rows, if it says one.
     pub(super) fn time_at(&self, inserted: &Key) -> Option<Time> {
         let number = |number: i64| {
-            if self.is_mixed() { Some(Time::from_micros(number)) } else { self.form.read_number(number) }
+            if self.is_mixed() {
+                Some(Time::from_micros(number))
+            } else {
+                self.form.read_number(number)
+            }
         };
         match inserted {
             Key::Whole(whole) => number(i64::try_from(*whole).ok()?),
@@ -229,7 +270,9 @@ fn read_native(text: &str) -> Time {
 fn is_rounded(column: &Column) -> bool {
     let name = column.type_name.to_ascii_lowercase();
     column.kind == Kind::Real
-        && ["float", "double", "real"].iter().any(|type_name| name.starts_with(type_name))
+        && ["float", "double", "real"]
+            .iter()
+            .any(|type_name| name.starts_with(type_name))
 }
 
 /// How a column says when: as was said, as its type says, as its values look, or as the rows' other date does; and whether that is
@@ -241,7 +284,12 @@ fn form(
     other: Option<Form>,
 ) -> Result<(Form, bool), TableError> {
     if column.kind == Kind::Time {
-        return Ok((Form::Native { digits: column.digits }, true));
+        return Ok((
+            Form::Native {
+                digits: column.digits,
+            },
+            true,
+        ));
     }
     let wrong = || TableError::NoDate {
         table: table.name().to_owned(),

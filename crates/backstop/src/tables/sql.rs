@@ -42,7 +42,11 @@ pub(super) struct Sql {
 
 impl Sql {
     pub(super) fn new(dialect: Dialect) -> Self {
-        Self { dialect, text: String::new(), params: Vec::new() }
+        Self {
+            dialect,
+            text: String::new(),
+            params: Vec::new(),
+        }
     }
 
     /// Words of ours. Never anything from elsewhere.
@@ -81,12 +85,19 @@ impl Sql {
     }
 
     pub(super) fn done(self) -> Statement {
-        Statement { sql: self.text, params: self.params, is_indexed: false }
+        Statement {
+            sql: self.text,
+            params: self.params,
+            is_indexed: false,
+        }
     }
 
     /// The same, where indexes lead to all that it asks for.
     pub(super) fn done_indexed(self, is_indexed: bool) -> Statement {
-        Statement { is_indexed, ..self.done() }
+        Statement {
+            is_indexed,
+            ..self.done()
+        }
     }
 
     /// A key as it can be read back.
@@ -102,21 +113,32 @@ impl Sql {
     /// A column as the database writes it, to come back to it.
     fn raw(&mut self, column: &Column) -> &mut Self {
         self.name(column);
-        if self.dialect == Dialect::Postgres { self.say("::text") } else { self }
+        if self.dialect == Dialect::Postgres {
+            self.say("::text")
+        } else {
+            self
+        }
     }
 
     /// What tells the place of a row in the order of its table: key and insertion to be read, then both to be ordered by. These are names that
     /// no column has: of two that are alike, an order would be by ours.
     fn place_columns(&mut self, shape: &Shape) -> &mut Self {
-        self.key(&shape.id).say(" AS backstop_k, ").read_ordinal(&shape.inserted).say(" AS backstop_i, ");
-        self.ordinal(&shape.inserted).say(" AS backstop_o, ").name(&shape.id).say(" AS backstop_d")
+        self.key(&shape.id)
+            .say(" AS backstop_k, ")
+            .read_ordinal(&shape.inserted)
+            .say(" AS backstop_i, ");
+        self.ordinal(&shape.inserted)
+            .say(" AS backstop_o, ")
+            .name(&shape.id)
+            .say(" AS backstop_d")
     }
 
     /// The row has one of these keys.
     fn has_key(&mut self, column: &Column, keys: &[Key]) -> &mut Self {
         self.name(column).say(" IN (");
         for (at, key) in keys.iter().enumerate() {
-            self.say(if at == 0 { "" } else { ", " }).value(key.param(), column);
+            self.say(if at == 0 { "" } else { ", " })
+                .value(key.param(), column);
         }
         self.say(")")
     }
@@ -149,20 +171,33 @@ impl Open {
 }
 
 fn status_is(sql: &mut Sql, shape: &Shape, word: &str) {
-    sql.name(&shape.status).say(" = ").value(Param::Text(word.to_owned()), &shape.status);
+    sql.name(&shape.status)
+        .say(" = ")
+        .value(Param::Text(word.to_owned()), &shape.status);
 }
 
 fn is_open(sql: &mut Sql, shape: &Shape, states: &States) {
     sql.name(&shape.status).say(" IN (");
-    sql.value(Param::Text(states.new.clone()), &shape.status).say(", ");
-    sql.value(Param::Text(states.error.clone()), &shape.status).say(")");
+    sql.value(Param::Text(states.new.clone()), &shape.status)
+        .say(", ");
+    sql.value(Param::Text(states.error.clone()), &shape.status)
+        .say(")");
 }
 
 /// The dates of the latest rows, to see how they are written.
-pub(super) fn sample(dialect: Dialect, table: &str, id: &Column, date: &Column, max: usize) -> Statement {
+pub(super) fn sample(
+    dialect: Dialect,
+    table: &str,
+    id: &Column,
+    date: &Column,
+    max: usize,
+) -> Statement {
     let mut sql = Sql::new(dialect);
     sql.say("SELECT ").key(date).say(" FROM ").say(table);
-    sql.say(" ORDER BY ").name(id).say(" DESC LIMIT ").number(max);
+    sql.say(" ORDER BY ")
+        .name(id)
+        .say(" DESC LIMIT ")
+        .number(max);
     sql.done()
 }
 
@@ -179,9 +214,21 @@ pub(super) fn sample_failures(
     // A type of the database's own says it by itself.
     let last = roles.last_failure.filter(|last| last.kind != Kind::Time)?;
     let mut sql = Sql::new(dialect);
-    sql.say("SELECT ").key(last).say(" FROM (SELECT ").name(last).say(" FROM ").say(table).say(" WHERE ");
-    sql.name(status).say(" = ").value(Param::Text(error.to_owned()), status);
-    sql.say(" ORDER BY ").name(inserted).say(" DESC LIMIT ").number(SAMPLED_FROM).say(") AS s WHERE ");
+    sql.say("SELECT ")
+        .key(last)
+        .say(" FROM (SELECT ")
+        .name(last)
+        .say(" FROM ")
+        .say(table)
+        .say(" WHERE ");
+    sql.name(status)
+        .say(" = ")
+        .value(Param::Text(error.to_owned()), status);
+    sql.say(" ORDER BY ")
+        .name(inserted)
+        .say(" DESC LIMIT ")
+        .number(SAMPLED_FROM)
+        .say(") AS s WHERE ");
     sql.name(last).say(" IS NOT NULL LIMIT ").number(max);
     Some(sql.done())
 }
@@ -207,7 +254,9 @@ fn select_rows(sql: &mut Sql, table: &Table, shape: &Shape) {
     sql.say(" THEN 's' END, ");
     match &shape.failed {
         Some(failed) => {
-            sql.key(&failed.failures).say(", ").read_date(&failed.last_failure);
+            sql.key(&failed.failures)
+                .say(", ")
+                .read_date(&failed.last_failure);
         }
         None => {
             sql.say("NULL, NULL");
@@ -227,7 +276,10 @@ fn whole_row(sql: &mut Sql, shape: &Shape) {
     for (at, column) in shape.catalogue.columns.iter().enumerate() {
         sql.say(if at == 0 { "" } else { ", " });
         if is_postgres && column.kind == Kind::Bytes {
-            sql.say("translate(encode(t.").name(column).say(", 'base64'), E'\\n', '') AS ").name(column);
+            sql.say("translate(encode(t.")
+                .name(column)
+                .say(", 'base64'), E'\\n', '') AS ")
+                .name(column);
         } else {
             sql.say("t.").name(column);
         }
@@ -259,7 +311,11 @@ pub(super) enum Became {
 
 pub(super) fn change(table: &Table, shape: &Shape, change: &Change<'_>) -> Statement {
     let mut sql = Sql::new(shape.dialect);
-    sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ").name(&shape.status).say(" = ");
+    sql.say("UPDATE ")
+        .say(&shape.catalogue.quoted)
+        .say(" SET ")
+        .name(&shape.status)
+        .say(" = ");
     let word = match change.to {
         Became::Success => &table.states.success,
         Became::Error { .. } => &table.states.error,
@@ -271,10 +327,13 @@ pub(super) fn change(table: &Table, shape: &Shape, change: &Change<'_>) -> State
         sql.say(", ");
         set_date(&mut sql, &failed.last_failure, at);
     }
-    sql.say(" WHERE ").has_key(&shape.id, std::slice::from_ref(change.key)).say(" AND ");
+    sql.say(" WHERE ")
+        .has_key(&shape.id, std::slice::from_ref(change.key))
+        .say(" AND ");
     status_is(&mut sql, shape, change.seen.word(&table.states));
     if let Some(failed) = &shape.failed {
-        sql.say(" AND ").failed_as_seen(&failed.failures, change.failures);
+        sql.say(" AND ")
+            .failed_as_seen(&failed.failures, change.failures);
     }
     sql.done()
 }
@@ -289,7 +348,12 @@ fn set_date(sql: &mut Sql, column: &DateColumn, at: Time) {
 }
 
 /// Sets failures after a time to that time.
-pub(super) fn redate(table: &Table, shape: &Shape, failed: &FailureColumns, time: Time) -> Statement {
+pub(super) fn redate(
+    table: &Table,
+    shape: &Shape,
+    failed: &FailureColumns,
+    time: Time,
+) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("UPDATE ").say(&shape.catalogue.quoted).say(" SET ");
     set_date(&mut sql, &failed.last_failure, time);
@@ -302,7 +366,13 @@ pub(super) fn redate(table: &Table, shape: &Shape, failed: &FailureColumns, time
 
 /// How many rows there are of each word of the status column.
 pub(super) fn count_states(shape: &Shape) -> Statement {
-    count_words(shape.dialect, &shape.catalogue.quoted, &shape.status, None, STATES_MAX)
+    count_words(
+        shape.dialect,
+        &shape.catalogue.quoted,
+        &shape.status,
+        None,
+        STATES_MAX,
+    )
 }
 
 /// The same of so many words at most, with how many of the rows have no date.
@@ -316,7 +386,9 @@ pub(super) fn count_words(
     let mut sql = Sql::new(dialect);
     sql.say("SELECT ").raw(status).say(", count(*)");
     if let Some(date) = date {
-        sql.say(", count(CASE WHEN ").name(date).say(" IS NULL THEN 1 END)");
+        sql.say(", count(CASE WHEN ")
+            .name(date)
+            .say(" IS NULL THEN 1 END)");
     }
     sql.say(" FROM ").say(table).say(" GROUP BY ").name(status);
     sql.say(" ORDER BY 2 DESC, 1 LIMIT ").number(max);
@@ -335,7 +407,9 @@ pub(super) fn count_open(
     before: Option<Time>,
 ) -> Statement {
     let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT count(*) FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    sql.say("SELECT count(*) FROM ")
+        .say(&shape.catalogue.quoted)
+        .say(" WHERE ");
     status_is(&mut sql, shape, state.word(&table.states));
     if let Some(from) = from {
         sql.say(" AND ").at_or_after(&shape.inserted, from);
@@ -355,7 +429,10 @@ pub(super) fn change_nothing(shape: &Shape) -> Statement {
         columns.extend([&failed.failures, &failed.last_failure.column]);
     }
     for (at, column) in columns.into_iter().enumerate() {
-        sql.say(if at == 0 { "" } else { ", " }).name(column).say(" = ").name(column);
+        sql.say(if at == 0 { "" } else { ", " })
+            .name(column)
+            .say(" = ")
+            .name(column);
     }
     sql.say(" WHERE 1 = 0");
     sql.done()
@@ -367,7 +444,10 @@ mod tests {
 
     #[test]
     fn a_name_cannot_end_its_quotes() {
-        assert_eq!(quoted(Dialect::Sqlite, "a\"; DROP TABLE x; --"), "\"a\"\"; DROP TABLE x; --\"");
+        assert_eq!(
+            quoted(Dialect::Sqlite, "a\"; DROP TABLE x; --"),
+            "\"a\"\"; DROP TABLE x; --\""
+        );
         assert_eq!(quoted(Dialect::Postgres, "a\"b"), "\"a\"\"b\"");
         assert_eq!(quoted(Dialect::Mysql, "a`b\""), "`a``b\"`");
     }

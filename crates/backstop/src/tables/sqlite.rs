@@ -22,7 +22,10 @@ struct Sqlite {
 }
 
 pub(super) async fn connect(address: &Address) -> Result<Box<dyn Link>, LinkError> {
-    let file = address.sqlite_file().map(ToOwned::to_owned).unwrap_or_default();
+    let file = address
+        .sqlite_file()
+        .map(ToOwned::to_owned)
+        .unwrap_or_default();
     let opened = tokio::task::spawn_blocking(move || {
         // Never made by looking for a table in it.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -30,9 +33,15 @@ pub(super) async fn connect(address: &Address) -> Result<Box<dyn Link>, LinkErro
         db.busy_timeout(BUSY)?;
         Ok::<_, rusqlite::Error>(db)
     });
-    let db = opened.await.map_err(|error| LinkError::Failed(error.to_string()))?.map_err(failed)?;
+    let db = opened
+        .await
+        .map_err(|error| LinkError::Failed(error.to_string()))?
+        .map_err(failed)?;
     let interrupt = Arc::new(db.get_interrupt_handle());
-    Ok(Box::new(Sqlite { db: Arc::new(Mutex::new(db)), interrupt }))
+    Ok(Box::new(Sqlite {
+        db: Arc::new(Mutex::new(db)),
+        interrupt,
+    }))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "to be handed to `map_err`")]
@@ -77,12 +86,21 @@ impl Link for Sqlite {
     }
 
     async fn roll_back(&mut self) {
-        let _ = self.call(|db| if db.is_autocommit() { Ok(()) } else { db.execute_batch("ROLLBACK") }).await;
+        let _ = self
+            .call(|db| {
+                if db.is_autocommit() {
+                    Ok(())
+                } else {
+                    db.execute_batch("ROLLBACK")
+                }
+            })
+            .await;
     }
 
     async fn rows(&mut self, statement: &Statement) -> Result<Vec<Vec<Cell>>, LinkError> {
         let statement = statement.clone();
-        self.call(move |db| query(db, &statement.sql, &statement.params)).await
+        self.call(move |db| query(db, &statement.sql, &statement.params))
+            .await
     }
 
     async fn run(&mut self, sql: &str) -> Result<(), LinkError> {
@@ -93,14 +111,17 @@ impl Link for Sqlite {
     async fn change(&mut self, statement: &Statement) -> Result<u64, LinkError> {
         let statement = statement.clone();
         let changed = move |db: &Connection| {
-            db.prepare_cached(&statement.sql)?.execute(params_from_iter(statement.params.iter().map(value)))
+            db.prepare_cached(&statement.sql)?
+                .execute(params_from_iter(statement.params.iter().map(value)))
         };
         self.call(changed).await.map(|count| count as u64)
     }
 
     async fn plan(&mut self, statement: &Statement) -> Result<Vec<String>, LinkError> {
         let Statement { sql, params, .. } = statement.clone();
-        let rows = self.call(move |db| query(db, &format!("EXPLAIN QUERY PLAN {sql}"), &params)).await?;
+        let rows = self
+            .call(move |db| query(db, &format!("EXPLAIN QUERY PLAN {sql}"), &params))
+            .await?;
         let line = |row: Vec<Cell>| match row.into_iter().nth(3) {
             Some(Cell::Text(line)) => Some(line),
             _ => None,
@@ -158,30 +179,49 @@ fn cell(value: ValueRef<'_>) -> Cell {
 
 fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
     // With columns that are made of others, and without those that a virtual table hides.
-    const COLUMNS: &str = "SELECT name, type, pk FROM pragma_table_xinfo(?1) WHERE hidden IN (0, 2, 3)";
+    const COLUMNS: &str =
+        "SELECT name, type, pk FROM pragma_table_xinfo(?1) WHERE hidden IN (0, 2, 3)";
     let names = texts(
         db,
         "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
         &[],
     )?;
-    let Some(at) = meant(wanted, names.iter().map(String::as_str)) else { return Ok(Found::Others(names)) };
+    let Some(at) = meant(wanted, names.iter().map(String::as_str)) else {
+        return Ok(Found::Others(names));
+    };
     let name = names[at].clone();
     let of_table = [Param::Text(name.clone())];
     let mut columns = Vec::new();
     let mut row_id = None;
     for row in query(db, COLUMNS, &of_table)? {
-        let [Cell::Text(column), Cell::Text(declared), Cell::Whole(pk)] = &row[..] else { continue };
+        let [Cell::Text(column), Cell::Text(declared), Cell::Whole(pk)] = &row[..] else {
+            continue;
+        };
         if *pk == 1 {
             row_id = Some(column.clone());
         }
         columns.push(column_of(column, declared));
     }
     let mut indexes = Vec::new();
-    for row in query(db, "SELECT name, \"unique\", partial FROM pragma_index_list(?1)", &of_table)? {
-        let [Cell::Text(index), Cell::Whole(is_unique), Cell::Whole(is_partial)] = &row[..] else { continue };
+    for row in query(
+        db,
+        "SELECT name, \"unique\", partial FROM pragma_index_list(?1)",
+        &of_table,
+    )? {
+        let [
+            Cell::Text(index),
+            Cell::Whole(is_unique),
+            Cell::Whole(is_partial),
+        ] = &row[..]
+        else {
+            continue;
+        };
         let of_index = [Param::Text(index.clone())];
-        let columns =
-            texts(db, "SELECT coalesce(name, '') FROM pragma_index_info(?1) ORDER BY seqno", &of_index)?;
+        let columns = texts(
+            db,
+            "SELECT coalesce(name, '') FROM pragma_index_info(?1) ORDER BY seqno",
+            &of_index,
+        )?;
         indexes.push(Index {
             name: index.clone(),
             columns,
@@ -189,7 +229,11 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
             is_unique: *is_unique != 0,
         });
     }
-    let keys = query(db, "SELECT count(*) FROM pragma_table_info(?1) WHERE pk > 0", &of_table)?;
+    let keys = query(
+        db,
+        "SELECT count(*) FROM pragma_table_info(?1) WHERE pk > 0",
+        &of_table,
+    )?;
     if let (Some(column), Some([Cell::Whole(1)])) = (row_id, keys.first().map(Vec::as_slice)) {
         // An INTEGER PRIMARY KEY is the row's own number, and has no index of its own in the list.
         indexes.push(Index {
@@ -199,9 +243,23 @@ fn catalogue(db: &Connection, wanted: &str) -> rusqlite::Result<Found> {
             is_unique: true,
         });
     }
-    let views = texts(db, "SELECT name FROM sqlite_schema WHERE type = 'view' AND name = ?1", &of_table)?;
-    let relation = if views.is_empty() { Relation::Table } else { Relation::View };
-    Ok(Found::Table(Catalogue { quoted: quoted(Dialect::Sqlite, &name), name, relation, columns, indexes }))
+    let views = texts(
+        db,
+        "SELECT name FROM sqlite_schema WHERE type = 'view' AND name = ?1",
+        &of_table,
+    )?;
+    let relation = if views.is_empty() {
+        Relation::Table
+    } else {
+        Relation::View
+    };
+    Ok(Found::Table(Catalogue {
+        quoted: quoted(Dialect::Sqlite, &name),
+        name,
+        relation,
+        columns,
+        indexes,
+    }))
 }
 
 fn texts(db: &Connection, sql: &str, params: &[Param]) -> rusqlite::Result<Vec<String>> {
@@ -209,7 +267,10 @@ fn texts(db: &Connection, sql: &str, params: &[Param]) -> rusqlite::Result<Vec<S
         Some(Cell::Text(text)) => Some(text),
         _ => None,
     };
-    Ok(query(db, sql, params)?.into_iter().filter_map(text).collect())
+    Ok(query(db, sql, params)?
+        .into_iter()
+        .filter_map(text)
+        .collect())
 }
 
 /// A column by its declared type, as SQLite makes an affinity of it.
@@ -225,5 +286,11 @@ fn column_of(name: &str, declared: &str) -> Column {
     } else {
         Kind::Any
     };
-    Column { name: name.to_owned(), type_name: declared.to_owned(), cast: String::new(), kind, digits: 0 }
+    Column {
+        name: name.to_owned(),
+        type_name: declared.to_owned(),
+        cast: String::new(),
+        kind,
+        digits: 0,
+    }
 }

@@ -18,8 +18,14 @@ use serde_json::Value;
 /// Due and expired rows that are counted.
 const COUNTED_MAX: usize = 1_000_000_000;
 /// The ages by which rows are counted where the strategy has none of its own.
-const AGES: [Span; 6] =
-    [Span::days(1), Span::days(7), Span::days(14), Span::days(30), Span::days(180), Span::days(360)];
+const AGES: [Span; 6] = [
+    Span::days(1),
+    Span::days(7),
+    Span::days(14),
+    Span::days(30),
+    Span::days(180),
+    Span::days(360),
+];
 
 /// How a table stands.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -125,7 +131,11 @@ impl Adopted {
         status.expired = opened.count(&expired).await?;
         let others = status.due + status.expired + status.undated + status.unkeyed;
         status.waiting = (status.new + status.error).saturating_sub(others);
-        status.next_due = if status.due > 0 { Some(at) } else { opened.next_due(table, at).await? };
+        status.next_due = if status.due > 0 {
+            Some(at)
+        } else {
+            opened.next_due(table, at).await?
+        };
         Ok(status)
     }
 }
@@ -135,7 +145,11 @@ fn hands(desk: &Desk) -> Vec<InHand> {
         let runner = claim.runner.clone();
         let row = move |held: &Held| {
             let key = Key::from_token(&held.key)?.json();
-            Some(InHand { key, runner: runner.clone(), since: held.since })
+            Some(InHand {
+                key,
+                runner: runner.clone(),
+                since: held.since,
+            })
         };
         claim.rows.iter().filter_map(row).collect::<Vec<_>>()
     };
@@ -145,7 +159,11 @@ fn hands(desk: &Desk) -> Vec<InHand> {
     hands
 }
 
-async fn count_states(opened: &mut Opened, states: &States, status: &mut Status) -> Result<(), TableError> {
+async fn count_states(
+    opened: &mut Opened,
+    states: &States,
+    status: &mut Status,
+) -> Result<(), TableError> {
     let rows = opened.rows(&sql::count_states(&opened.shape)).await?;
     for counted in words::counted(&rows) {
         let word = counted.word.as_deref().unwrap_or_default();
@@ -161,20 +179,36 @@ async fn count_states(opened: &mut Opened, states: &States, status: &mut Status)
 }
 
 async fn bands(opened: &mut Opened, table: &Table, at: Time) -> Result<Vec<AgeBand>, TableError> {
-    let own = table.rules.bands().iter().map(|Band { until, every }| (*until, Some(*every)));
+    let own = table
+        .rules
+        .bands()
+        .iter()
+        .map(|Band { until, every }| (*until, Some(*every)));
     let usual = AGES.into_iter().map(|until| (until, None));
-    let ages: Vec<(Span, Option<Span>)> =
-        if table.rules.counts_failures() { usual.collect() } else { own.collect() };
+    let ages: Vec<(Span, Option<Span>)> = if table.rules.counts_failures() {
+        usual.collect()
+    } else {
+        own.collect()
+    };
     let mut bands = Vec::with_capacity(ages.len() + 1);
     let mut before = None;
-    for (until, every) in ages.into_iter().map(|(until, every)| (Some(until), every)).chain([(None, None)]) {
+    for (until, every) in ages
+        .into_iter()
+        .map(|(until, every)| (Some(until), every))
+        .chain([(None, None)])
+    {
         let from = until.map(|until| at.before(until));
         let mut counts = [0; 2];
         for (count, state) in counts.iter_mut().zip(Open::ALL) {
             let asked = sql::count_open(table, &opened.shape, state, from, before);
             *count = opened.count(&asked).await?;
         }
-        bands.push(AgeBand { until, every, new: counts[0], error: counts[1] });
+        bands.push(AgeBand {
+            until,
+            every,
+            new: counts[0],
+            error: counts[1],
+        });
         before = from;
     }
     Ok(bands)
@@ -186,21 +220,37 @@ impl Opened {
         let Some(due) = sql::pick(table, &self.shape, &criteria, view, COUNTED_MAX, None) else {
             return Ok(0);
         };
-        let counted =
-            Statement { sql: format!("SELECT count(*) FROM ({}) AS c", due.sql), is_indexed: false, ..due };
+        let counted = Statement {
+            sql: format!("SELECT count(*) FROM ({}) AS c", due.sql),
+            is_indexed: false,
+            ..due
+        };
         self.count(&counted).await
     }
 
     /// When the first of the rows that wait is due.
     async fn next_due(&mut self, table: &Table, at: Time) -> Result<Option<Time>, TableError> {
         if let Some(failed) = self.shape.failed.clone() {
-            let asked = sql::next_due(table, &self.shape, &failed, at.before(table.rules.max_age()));
+            let asked = sql::next_due(
+                table,
+                &self.shape,
+                &failed,
+                at.before(table.rules.max_age()),
+            );
             let rows = self.rows(&asked).await?;
             let until = |row: &Vec<Cell>| {
                 let failures = count::read(row.first()?, &failed.failures, self.shape.dialect)?;
                 let failures = u32::try_from(failures).unwrap_or(u32::MAX);
                 let last_failure = first(&failed, row.get(1)?);
-                match table.rules.judge(OpenRow { inserted: at, failures, last_failure }, None, at) {
+                match table.rules.judge(
+                    OpenRow {
+                        inserted: at,
+                        failures,
+                        last_failure,
+                    },
+                    None,
+                    at,
+                ) {
                     Fate::Waits(until) => Some(until),
                     Fate::Due | Fate::Expired => None,
                 }

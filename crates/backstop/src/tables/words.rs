@@ -76,7 +76,10 @@ pub(super) fn counted(rows: &[Vec<Cell>]) -> impl Iterator<Item = StatusWord> {
 
 impl StatusWords {
     pub(super) fn new(rows: &[Vec<Cell>], states: &States, dialect: Dialect) -> Self {
-        let mut found = Self { is_cut: rows.len() > TABLE_WORDS_MAX, ..Self::default() };
+        let mut found = Self {
+            is_cut: rows.len() > TABLE_WORDS_MAX,
+            ..Self::default()
+        };
         for word in counted(rows).take(TABLE_WORDS_MAX) {
             match State::of(word.word.as_deref().unwrap_or_default(), states, dialect) {
                 State::New | State::Error => {
@@ -105,7 +108,11 @@ impl StatusWords {
     pub(super) fn told(&self, states: &States) -> Option<String> {
         let (first, others) = self.words.split_first()?;
         let word = |word: &StatusWord| word.word.clone().unwrap_or_else(|| "NULL".to_owned());
-        let rows = if first.rows == 1 { "row has" } else { "rows have" };
+        let rows = if first.rows == 1 {
+            "row has"
+        } else {
+            "rows have"
+        };
         let mut told = format!("{} {rows} the status {}", first.rows, word(first));
         for other in others {
             told += &format!(", {} {}", other.rows, word(other));
@@ -113,7 +120,11 @@ impl StatusWords {
         if self.is_cut {
             told += ", and there are more words";
         }
-        let States { new, error, success } = states;
+        let States {
+            new,
+            error,
+            success,
+        } = states;
         if self.are_all_unknown() {
             told += &format!(": none is {new}, {error} or {success}; see `states`");
         } else if self.open == 0 {
@@ -132,7 +143,11 @@ mod tests {
     use super::*;
 
     fn line(word: &str, rows: i128, undated: i128) -> Vec<Cell> {
-        vec![Cell::Text(word.to_owned()), Cell::Whole(rows), Cell::Whole(undated)]
+        vec![
+            Cell::Text(word.to_owned()),
+            Cell::Whole(rows),
+            Cell::Whole(undated),
+        ]
     }
 
     fn told(rows: &[Vec<Cell>], dialect: Dialect) -> (StatusWords, String) {
@@ -144,7 +159,10 @@ mod tests {
 
     #[test]
     fn words_that_nobody_named_are_listed_with_their_rows() {
-        let (words, text) = told(&[line("open", 800, 800), line("paid", 200, 200)], Dialect::Sqlite);
+        let (words, text) = told(
+            &[line("open", 800, 800), line("paid", 200, 200)],
+            Dialect::Sqlite,
+        );
         assert!(words.are_all_unknown());
         let expected = "800 rows have the status open, 200 paid: none is NEW, ERROR or SUCCESS; see `states`; \
                         1000 have no date";
@@ -163,9 +181,14 @@ mod tests {
     #[test]
     fn a_table_without_rows_or_with_very_many_words_is_not_refused() {
         assert!(!told(&[], Dialect::Sqlite).0.are_all_unknown());
-        let many: Vec<_> = (0..=TABLE_WORDS_MAX).map(|n| line(&format!("w{n}"), 1, 0)).collect();
+        let many: Vec<_> = (0..=TABLE_WORDS_MAX)
+            .map(|n| line(&format!("w{n}"), 1, 0))
+            .collect();
         let (words, text) = told(&many, Dialect::Sqlite);
-        assert!(!words.are_all_unknown() && words.words.len() == TABLE_WORDS_MAX, "{words:?}");
+        assert!(
+            !words.are_all_unknown() && words.words.len() == TABLE_WORDS_MAX,
+            "{words:?}"
+        );
         assert!(text.contains("and there are more words"), "{text}");
     }
 }

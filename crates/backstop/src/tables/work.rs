@@ -31,7 +31,11 @@ const CHUNK_MIN: usize = 16;
 /// How long a run that was called off may take to end by itself.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// Waits before what became of rows is written once more on a new connection.
-const WRITE_AGAIN: [Duration; 3] = [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(3)];
+const WRITE_AGAIN: [Duration; 3] = [
+    Duration::ZERO,
+    Duration::from_millis(500),
+    Duration::from_secs(3),
+];
 
 /// A row as it was read.
 pub(super) struct Taken {
@@ -96,20 +100,35 @@ impl Taken {
             _ => return None,
         };
         let (counted, last) = (cells.next()?, cells.next()?);
-        let (failures, last_failure) = shape.failed.as_ref().map_or((None, Read::Nothing), |failed| {
-            let failures = count::read(&counted, &failed.failures, shape.dialect);
-            (failures, failed.last_failure.read(&last))
-        });
+        let (failures, last_failure) =
+            shape
+                .failed
+                .as_ref()
+                .map_or((None, Read::Nothing), |failed| {
+                    let failures = count::read(&counted, &failed.failures, shape.dialect);
+                    (failures, failed.last_failure.read(&last))
+                });
         let inserted = shape.inserted.read(&cells.next()?).time()?;
         let rest: Vec<Cell> = cells.collect();
         let json = match (&rest[..], shape.dialect) {
             ([Cell::Text(json)], backstop_core::sweep::Dialect::Postgres) => json.clone(),
-            (cells, _) => {
-                object(shape.catalogue.columns.iter().map(|column| column.name.as_str()).zip(cells))
-            }
+            (cells, _) => object(
+                shape
+                    .catalogue
+                    .columns
+                    .iter()
+                    .map(|column| column.name.as_str())
+                    .zip(cells),
+            ),
         };
-        let count = failures.map_or(0, |failures| u32::try_from(failures.max(0)).unwrap_or(u32::MAX));
-        let row = OpenRow { inserted, failures: count, last_failure: last_failure.time() };
+        let count = failures.map_or(0, |failures| {
+            u32::try_from(failures.max(0)).unwrap_or(u32::MAX)
+        });
+        let row = OpenRow {
+            inserted,
+            failures: count,
+            last_failure: last_failure.time(),
+        };
         Some(Self {
             key,
             seen,
@@ -143,7 +162,14 @@ impl Taken {
 
     /// Its dead letter, after so many failures.
     fn letter(self, failures: u32, reason: Reason, error: String) -> Letter {
-        Letter { key: self.key, json: self.json, inserted: self.row.inserted, failures, reason, error }
+        Letter {
+            key: self.key,
+            json: self.json,
+            inserted: self.row.inserted,
+            failures,
+            reason,
+            error,
+        }
     }
 
     /// The dead letter of a row that was found expired; `None` if it is not, or no longer.
@@ -153,9 +179,15 @@ impl Taken {
         }
         let (max_age, failures) = (table.rules.max_age(), self.row.failures);
         let (reason, why) = if self.row.inserted < at.before(max_age) {
-            (Reason::MaxAge, format!("it was inserted more than {max_age} ago, and is not tried any more"))
+            (
+                Reason::MaxAge,
+                format!("it was inserted more than {max_age} ago, and is not tried any more"),
+            )
         } else {
-            (Reason::AttemptsExhausted, format!("it failed {failures} times, and is not tried any more"))
+            (
+                Reason::AttemptsExhausted,
+                format!("it failed {failures} times, and is not tried any more"),
+            )
         };
         Some(self.letter(failures, reason, why))
     }
@@ -168,7 +200,9 @@ impl Taken {
 
 /// Rows as a statement gives them.
 pub(super) fn taken(shape: &Shape, rows: Vec<Vec<Cell>>) -> Vec<Taken> {
-    rows.into_iter().filter_map(|cells| Taken::of(shape, cells)).collect()
+    rows.into_iter()
+        .filter_map(|cells| Taken::of(shape, cells))
+        .collect()
 }
 
 /// The id of a row's letter: the same for every copy.
@@ -177,7 +211,10 @@ pub(super) fn row_id(table: &Table, key: &Key) -> JobId {
 }
 
 impl<'a> Work<'a> {
-    #[expect(clippy::too_many_arguments, reason = "all that a pass is made of, put together in one place")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all that a pass is made of, put together in one place"
+    )]
     pub(super) fn new(
         adopted: &'a Adopted,
         handler: Arc<dyn RowHandler>,
@@ -188,7 +225,8 @@ impl<'a> Work<'a> {
         pass: &'a mut Pass,
         progress: &'a mut (dyn FnMut(PassProgress) + Send),
     ) -> Self {
-        let (ready, running, place, tried) = (VecDeque::new(), JoinSet::new(), None, HashSet::new());
+        let (ready, running, place, tried) =
+            (VecDeque::new(), JoinSet::new(), None, HashSet::new());
         Self {
             adopted,
             handler,
@@ -213,7 +251,10 @@ impl<'a> Work<'a> {
 
     /// How many rows may still be taken in this pass.
     pub(super) fn room(&self) -> usize {
-        self.adopted.table.max_records.saturating_sub(self.tried.len())
+        self.adopted
+            .table
+            .max_records
+            .saturating_sub(self.tried.len())
     }
 
     /// Whether a row was taken in this pass already.
@@ -240,13 +281,19 @@ impl<'a> Work<'a> {
 
     /// Reads rows that are ours now. Whoever had them before has written to them before giving them up, so what is read here counts; what is
     /// no longer due is given back.
-    pub(super) async fn take(&mut self, keys: &[Key], view: &View) -> Result<ReadAgain, TableError> {
+    pub(super) async fn take(
+        &mut self,
+        keys: &[Key],
+        view: &View,
+    ) -> Result<ReadAgain, TableError> {
         if keys.is_empty() {
             return Ok(ReadAgain::default());
         }
         if !self.is_writable {
             // Before a handler runs: whose end cannot be written would run again in every pass.
-            self.opened.change(&sql::change_nothing(&self.opened.shape)).await?;
+            self.opened
+                .change(&sql::change_nothing(&self.opened.shape))
+                .await?;
             self.is_writable = true;
         }
         let table = &self.adopted.table;
@@ -258,7 +305,8 @@ impl<'a> Work<'a> {
             match at.map(|at| rows.swap_remove(at)) {
                 Some(row) if row.is_due(table, view) => taken.push(row),
                 row => {
-                    done_by_others += usize::from(row.as_ref().is_some_and(|row| row.seen == Open::Error));
+                    done_by_others +=
+                        usize::from(row.as_ref().is_some_and(|row| row.seen == Open::Error));
                     absent.extend(row.is_none().then(|| key.clone()));
                     self.claims.end(key);
                 }
@@ -266,7 +314,10 @@ impl<'a> Work<'a> {
         }
         self.tried.extend(taken.iter().map(|row| row.key.token()));
         self.pass_over_locked(&absent, view).await?;
-        Ok(ReadAgain { taken, done_by_others })
+        Ok(ReadAgain {
+            taken,
+            done_by_others,
+        })
     }
 
     /// Of rows that could not be had, those that are due all the same are locked by their owner. By age their turn is over with that: they
@@ -277,8 +328,11 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         let seen = self.opened.look_at(table, absent).await?;
-        let locked: Vec<Key> =
-            seen.into_iter().filter(|row| row.is_due(table, view)).map(|row| row.key).collect();
+        let locked: Vec<Key> = seen
+            .into_iter()
+            .filter(|row| row.is_due(table, view))
+            .map(|row| row.key)
+            .collect();
         if !locked.is_empty() {
             self.claims.pass_over(&locked).await?;
         }
@@ -358,9 +412,14 @@ impl<'a> Work<'a> {
         }
         while !self.ready.is_empty() {
             let free = || Arc::clone(&self.adopted.places).try_acquire_owned().ok();
-            let Some(place) = self.place.take().or_else(free) else { return };
-            let Some(taken) = self.ready.pop_front() else { return };
-            let row = taken.for_handler(self.adopted, self.claims.number(), self.lost.child_token());
+            let Some(place) = self.place.take().or_else(free) else {
+                return;
+            };
+            let Some(taken) = self.ready.pop_front() else {
+                return;
+            };
+            let row =
+                taken.for_handler(self.adopted, self.claims.number(), self.lost.child_token());
             let (handler, timeout) = (Arc::clone(&self.handler), self.adopted.table.timeout);
             self.running.spawn(async move {
                 let ending = call(handler, row, timeout).await;
@@ -380,9 +439,10 @@ impl<'a> Work<'a> {
         );
         self.pass.released += self.running.len() + self.ready.len();
         self.ready.clear();
-        let _ =
-            tokio::time::timeout(CANCEL_GRACE, async { while self.running.join_next().await.is_some() {} })
-                .await;
+        let _ = tokio::time::timeout(CANCEL_GRACE, async {
+            while self.running.join_next().await.is_some() {}
+        })
+        .await;
         // One that blocks its thread does not notice, and is waited for by nobody.
         self.running.abort_all();
         self.running.detach_all();
@@ -417,11 +477,21 @@ impl<'a> Work<'a> {
         let statements: Vec<Statement> = ends
             .iter()
             .map(|(taken, became, _)| {
-                let Taken { key, seen, failures, .. } = taken;
+                let Taken {
+                    key,
+                    seen,
+                    failures,
+                    ..
+                } = taken;
                 sql::change(
                     table,
                     &self.opened.shape,
-                    &Change { key, seen: *seen, failures: *failures, to: *became },
+                    &Change {
+                        key,
+                        seen: *seen,
+                        failures: *failures,
+                        to: *became,
+                    },
                 )
             })
             .collect();
@@ -435,7 +505,10 @@ impl<'a> Work<'a> {
             if let Became::Error { failures, .. } = became
                 && is_written
                 && table.on_expired == OnExpired::Dead
-                && table.rules.max_failures().is_some_and(|max| failures >= max)
+                && table
+                    .rules
+                    .max_failures()
+                    .is_some_and(|max| failures >= max)
             {
                 letters.push(taken.letter(failures, Reason::AttemptsExhausted, why));
             }
@@ -452,8 +525,10 @@ impl<'a> Work<'a> {
             (Err(error), _) => {
                 tracing::error!(%error, table = self.adopted.table.name(), key = %taken.key.json(), "what became of a row could not be written; it will run again");
                 self.pass.unwritten += 1;
-                self.pass
-                    .note_failure(&taken.key, format!("what became of it could not be written: {error}"));
+                self.pass.note_failure(
+                    &taken.key,
+                    format!("what became of it could not be written: {error}"),
+                );
             }
             (Ok(0), _) => self.pass.overtaken += 1,
             (Ok(_), Became::Success) => self.pass.succeeded += 1,
@@ -477,7 +552,9 @@ async fn call(handler: Arc<dyn RowHandler>, row: Row, timeout: Option<Span>) -> 
     };
     match timeout {
         None => run.await,
-        Some(limit) => tokio::time::timeout(limit.into(), run).await.unwrap_or_else(|_| timed_out(limit)),
+        Some(limit) => tokio::time::timeout(limit.into(), run)
+            .await
+            .unwrap_or_else(|_| timed_out(limit)),
     }
 }
 
@@ -485,9 +562,10 @@ async fn call(handler: Arc<dyn RowHandler>, row: Row, timeout: Option<Span>) -> 
 fn became(taken: &Taken, ending: &Ending, at: Time) -> Option<Became> {
     match ending {
         Ending::Done => Some(Became::Success),
-        Ending::Failed { .. } | Ending::Cancelled(_) => {
-            Some(Became::Error { at, failures: taken.row.failures.saturating_add(1) })
-        }
+        Ending::Failed { .. } | Ending::Cancelled(_) => Some(Became::Error {
+            at,
+            failures: taken.row.failures.saturating_add(1),
+        }),
         Ending::Snoozed(_) | Ending::Released(_) => None,
     }
 }
@@ -515,9 +593,13 @@ impl Opened {
         self.link.roll_back().await;
         let rows = rows.map_err(|error| self.told(&error))?;
         // Also those that are no longer open: they would be changed with the others.
-        let keys: Vec<Key> = rows.iter().filter_map(|row| Key::of(row.first()?)).collect();
+        let keys: Vec<Key> = rows
+            .iter()
+            .filter_map(|row| Key::of(row.first()?))
+            .collect();
         self.tell_apart(table, keys.iter())?;
-        let is_success = |row: &&Vec<Cell>| matches!(row.get(1), Some(Cell::Text(word)) if word == "s");
+        let is_success =
+            |row: &&Vec<Cell>| matches!(row.get(1), Some(Cell::Text(word)) if word == "s");
         let succeeded = rows.iter().filter(is_success).count();
         Ok((taken(&self.shape, rows), succeeded))
     }
@@ -534,11 +616,17 @@ impl Opened {
     /// One change, in a transaction of its own.
     pub(super) async fn change(&mut self, statement: &Statement) -> Result<u64, TableError> {
         let changed = self.together(std::slice::from_ref(statement)).await;
-        changed.map(|counts| counts.iter().sum()).map_err(|error| self.told(&error))
+        changed
+            .map(|counts| counts.iter().sum())
+            .map_err(|error| self.told(&error))
     }
 
     /// Changes, all in one transaction; where that fails each by itself, so that one row's trouble is its own.
-    async fn change_all(&mut self, table: &Table, statements: &[Statement]) -> Vec<Result<u64, LinkError>> {
+    async fn change_all(
+        &mut self,
+        table: &Table,
+        statements: &[Statement],
+    ) -> Vec<Result<u64, LinkError>> {
         if statements.is_empty() {
             return Vec::new();
         }
@@ -553,7 +641,10 @@ impl Opened {
     }
 
     /// Changes in one transaction: all of them, or none.
-    pub(super) async fn together(&mut self, statements: &[Statement]) -> Result<Vec<u64>, LinkError> {
+    pub(super) async fn together(
+        &mut self,
+        statements: &[Statement],
+    ) -> Result<Vec<u64>, LinkError> {
         let work = async {
             self.link.begin(For::Writing).await?;
             let mut counts = Vec::with_capacity(statements.len());

@@ -86,7 +86,10 @@ impl Joint {
             return Self::Close;
         }
         let slots = (i128::from(record.position) - i128::from(behind)) / i128::from(step) - 1;
-        let gap = Gap { first: expected, count: u64::try_from(slots).unwrap_or(u64::MAX) };
+        let gap = Gap {
+            first: expected,
+            count: u64::try_from(slots).unwrap_or(u64::MAX),
+        };
         if gap.count == 0 {
             Self::OffGrid
         } else if standing.drain_to.is_some_and(|to| record.position <= to) {
@@ -111,7 +114,11 @@ impl fmt::Display for Joint {
             Self::OffGrid => f.write_str("off the grid"),
             Self::Missing(gap) => say(gap, "is missing", "are missing"),
             Self::GivenUp(gap) => say(gap, "is given up", "are given up"),
-            Self::Bridged(gap) => say(gap, "was passed without the store", "were passed without the store"),
+            Self::Bridged(gap) => say(
+                gap,
+                "was passed without the store",
+                "were passed without the store",
+            ),
         }
     }
 }
@@ -139,9 +146,15 @@ pub fn why_record(stored: &StoredKey, position: i64) -> Result<WhyRecord, NotASt
         return Ok(WhyRecord::Passed { watermark });
     }
     // What the window does not show is held behind what it shows.
-    let is_held = stored.records.iter().any(|record| record.position == position)
+    let is_held = stored
+        .records
+        .iter()
+        .any(|record| record.position == position)
         || (stored.count > stored.records.len() as u64
-            && stored.records.last().is_some_and(|last| last.position < position)
+            && stored
+                .records
+                .last()
+                .is_some_and(|last| last.position < position)
             && stored.highest.is_some_and(|highest| position <= highest));
     if !is_held {
         return Ok(WhyRecord::NotFound);
@@ -154,7 +167,11 @@ fn before(stored: &StoredKey, standing: &Standing, position: i64) -> WhyRecord {
     if let Some(at) = standing.halted {
         return WhyRecord::Halted { at };
     }
-    if let Some(failing) = standing.failing.as_ref().filter(|failing| failing.position <= position) {
+    if let Some(failing) = standing
+        .failing
+        .as_ref()
+        .filter(|failing| failing.position <= position)
+    {
         return WhyRecord::BehindFailing {
             at: failing.position,
             failures: failing.failures,
@@ -175,7 +192,9 @@ fn before(stored: &StoredKey, standing: &Standing, position: i64) -> WhyRecord {
             attempt: standing.wait.map(|wait| wait.attempt),
             until: standing.wait.map(|wait| Time::from_micros(wait.due)),
         },
-        None => WhyRecord::Next { before: (earlier().count() as u64).saturating_sub(1) },
+        None => WhyRecord::Next {
+            before: (earlier().count() as u64).saturating_sub(1),
+        },
     }
 }
 
@@ -199,10 +218,21 @@ impl WhyRecord {
             Self::NotFound | Self::Disabled => json!({}),
             Self::Passed { watermark } => json!({ "watermark": watermark }),
             Self::Halted { at } => json!({ "at": at }),
-            Self::BehindFailing { at, failures, next, error } => {
+            Self::BehindFailing {
+                at,
+                failures,
+                next,
+                error,
+            } => {
                 json!({ "at": at, "failures": failures, "next": next, "error": error })
             }
-            Self::BehindGap { key, gap, missing, attempt, until } => {
+            Self::BehindGap {
+                key,
+                gap,
+                missing,
+                attempt,
+                until,
+            } => {
                 json!({ "key": key, "gap": gap, "missing": missing, "attempt": attempt, "until": until })
             }
             Self::Next { before } => json!({ "before": before }),
@@ -225,16 +255,32 @@ impl fmt::Display for WhyRecord {
                     "its position was dealt with: the key is handled or declared missing up to {watermark}"
                 )
             }
-            Self::Disabled => f.write_str("its key is disabled: its records are ignored until it is enabled"),
-            Self::Halted { at } => {
-                write!(f, "its key stands still at {at}, which failed for good, until somebody resumes it")
+            Self::Disabled => {
+                f.write_str("its key is disabled: its records are ignored until it is enabled")
             }
-            Self::BehindFailing { at, failures, next, error } => write!(
+            Self::Halted { at } => {
+                write!(
+                    f,
+                    "its key stands still at {at}, which failed for good, until somebody resumes it"
+                )
+            }
+            Self::BehindFailing {
+                at,
+                failures,
+                next,
+                error,
+            } => write!(
                 f,
                 "the record at {at} failed {}, and is tried again at {next}: {error}",
                 counted((*failures).into(), "time")
             ),
-            Self::BehindGap { key, gap, missing, attempt, until } => {
+            Self::BehindGap {
+                key,
+                gap,
+                missing,
+                attempt,
+                until,
+            } => {
                 write!(f, "it waits behind key {key} at gap {gap}")?;
                 if *missing > 1 {
                     write!(f, " and {} more", counted(missing - 1, "position"))?;
@@ -246,7 +292,9 @@ impl fmt::Display for WhyRecord {
                     _ => f.write_str("; what is missing is waited for"),
                 }
             }
-            Self::Next { before: 0 } => f.write_str("it is next: whoever serves the stream takes it"),
+            Self::Next { before: 0 } => {
+                f.write_str("it is next: whoever serves the stream takes it")
+            }
             Self::Next { before } => write!(
                 f,
                 "only {} whose turn has come {} before it: whoever serves the stream takes them",

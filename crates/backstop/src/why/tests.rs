@@ -12,7 +12,11 @@ fn queue_name() -> QueueName {
 }
 
 fn at(secs: i64) -> Time {
-    if secs < 0 { NOW.before(Span::secs(-secs)) } else { NOW.after(Span::secs(secs)) }
+    if secs < 0 {
+        NOW.before(Span::secs(-secs))
+    } else {
+        NOW.after(Span::secs(secs))
+    }
 }
 
 fn job(state: State, run_in_secs: i64) -> Job {
@@ -39,17 +43,33 @@ fn job(state: State, run_in_secs: i64) -> Job {
 
 fn failed(mut job: Job) -> Job {
     let error = ErrorReport::message("no route");
-    job.history = History::default().with(Failure::new(NOW, 1, Cause::Failed, &WorkerName::new("w"), error));
+    job.history = History::default().with(Failure::new(
+        NOW,
+        1,
+        Cause::Failed,
+        &WorkerName::new("w"),
+        error,
+    ));
     job
 }
 
 fn held(until_secs: i64) -> Job {
-    let claimant = Claimant { worker: WorkerName::new("host/1"), since: at(-7), until: at(until_secs) };
-    Job { held_by: Some(claimant), ..job(State::Running, 0) }
+    let claimant = Claimant {
+        worker: WorkerName::new("host/1"),
+        since: at(-7),
+        until: at(until_secs),
+    };
+    Job {
+        held_by: Some(claimant),
+        ..job(State::Running, 0)
+    }
 }
 
 fn ended(state: State, reason: Reason) -> Job {
-    Job { reason: Some(reason), ..failed(job(state, 0)) }
+    Job {
+        reason: Some(reason),
+        ..failed(job(state, 0))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -67,7 +87,11 @@ fn answer(job: Option<&Job>, around: Around) -> Why {
 fn answer_limited(job: Option<&Job>, around: Around, rate: Option<&RateStatus>) -> Why {
     let mut counts = Counts::default();
     *counts.of_mut(State::Ready) = 5;
-    let gate = if matches!(around, Around::Paused) { Gate::Paused } else { Gate::Open };
+    let gate = if matches!(around, Around::Paused) {
+        Gate::Paused
+    } else {
+        Gate::Open
+    };
     let queue = QueueStatus {
         name: queue_name(),
         gate,
@@ -88,7 +112,14 @@ fn answer_limited(job: Option<&Job>, around: Around, rate: Option<&RateStatus>) 
         Around::Served | Around::Paused => vec![serves("other"), serves("emails")],
     };
     let queue = Some(&queue);
-    let facts = Facts { job, queue, workers: &workers, rate, max_attempts: Some(3), ..FACTS };
+    let facts = Facts {
+        job,
+        queue,
+        workers: &workers,
+        rate,
+        max_attempts: Some(3),
+        ..FACTS
+    };
     why(facts)
 }
 
@@ -120,76 +151,165 @@ fn a_job_that_is_not_there() {
 
 #[test]
 fn a_paused_queue_is_the_gate_whenever_the_job_is_due() {
-    check(&job(State::Ready, 0), Around::Paused, "paused", "its queue is paused");
+    check(
+        &job(State::Ready, 0),
+        Around::Paused,
+        "paused",
+        "its queue is paused",
+    );
     let later = "its queue is paused; besides, it is not due before 2026-01-01T00:01:00Z";
     check(&job(State::Scheduled, 60), Around::Paused, "paused", later);
-    check(&failed(job(State::Retrying, 60)), Around::Paused, "paused", later);
+    check(
+        &failed(job(State::Retrying, 60)),
+        Around::Paused,
+        "paused",
+        later,
+    );
 }
 
 #[test]
 fn a_job_whose_time_is_yet_to_come() {
     let sentence = "it is not due before 2026-01-01T00:01:00Z";
-    check(&job(State::Scheduled, 60), Around::NobodyWorks, "not_due", sentence);
+    check(
+        &job(State::Scheduled, 60),
+        Around::NobodyWorks,
+        "not_due",
+        sentence,
+    );
     let sentence =
         "it failed and waits for run 2 of 3, at 2026-01-01T00:00:02Z; the last error was: no route";
-    check(&failed(job(State::Retrying, 2)), Around::Served, "retrying", sentence);
+    check(
+        &failed(job(State::Retrying, 2)),
+        Around::Served,
+        "retrying",
+        sentence,
+    );
 }
 
 #[test]
 fn a_job_over_the_rate_limit_says_until_when() {
     let limit = RateLimit::new(5, Span::secs(60)).over(Span::secs(30));
-    let full = RateStatus { limit, room_at: at(12), refused_at: Some(at(-10)) };
+    let full = RateStatus {
+        limit,
+        room_at: at(12),
+        refused_at: Some(at(-10)),
+    };
     let told = |job: &Job, rate: &RateStatus, around| {
         let why = answer_limited(Some(job), around, Some(rate));
         (why.gate(), why.to_string())
     };
-    let text =
-        |time| format!("rate limit until {time}: its queue starts at most 5 jobs in 1m, over all workers");
+    let text = |time| {
+        format!("rate limit until {time}: its queue starts at most 5 jobs in 1m, over all workers")
+    };
     let ready = job(State::Ready, 0);
-    assert_eq!(told(&ready, &full, Around::Served), ("rate_limited", text("2026-01-01T00:00:12Z")));
+    assert_eq!(
+        told(&ready, &full, Around::Served),
+        ("rate_limited", text("2026-01-01T00:00:12Z"))
+    );
     assert_eq!(told(&ready, &full, Around::NobodyWorks).0, "no_worker");
-    let roomy = RateStatus { room_at: NOW, ..full };
+    let roomy = RateStatus {
+        room_at: NOW,
+        ..full
+    };
     assert_eq!(told(&ready, &roomy, Around::Served).0, "waiting");
     let put_off = job(State::Scheduled, 20);
-    assert_eq!(told(&put_off, &roomy, Around::Served), ("rate_limited", text("2026-01-01T00:00:20Z")));
+    assert_eq!(
+        told(&put_off, &roomy, Around::Served),
+        ("rate_limited", text("2026-01-01T00:00:20Z"))
+    );
     let check_not_due = |job: &Job, rate: &RateStatus| {
-        assert_eq!(told(job, rate, Around::Served).0, "not_due", "{job:?} {rate:?}");
+        assert_eq!(
+            told(job, rate, Around::Served).0,
+            "not_due",
+            "{job:?} {rate:?}"
+        );
     };
     check_not_due(&job(State::Scheduled, 3_600), &full);
-    check_not_due(&put_off, &RateStatus { refused_at: Some(at(-3_600)), ..full });
-    check_not_due(&put_off, &RateStatus { refused_at: None, ..full });
-    check_not_due(&Job { inserted_at: at(-1), ..put_off.clone() }, &full);
+    check_not_due(
+        &put_off,
+        &RateStatus {
+            refused_at: Some(at(-3_600)),
+            ..full
+        },
+    );
+    check_not_due(
+        &put_off,
+        &RateStatus {
+            refused_at: None,
+            ..full
+        },
+    );
+    check_not_due(
+        &Job {
+            inserted_at: at(-1),
+            ..put_off.clone()
+        },
+        &full,
+    );
 }
 
 #[test]
 fn a_job_over_a_rate_limit_without_over_waits_until_there_is_room() {
     let limit = RateLimit::new(1, Span::minutes(1));
-    let full = RateStatus { limit, room_at: at(20), refused_at: Some(at(-10)) };
-    let gate = |job: &Job, rate: &RateStatus| answer_limited(Some(job), Around::Served, Some(rate)).gate();
+    let full = RateStatus {
+        limit,
+        room_at: at(20),
+        refused_at: Some(at(-10)),
+    };
+    let gate =
+        |job: &Job, rate: &RateStatus| answer_limited(Some(job), Around::Served, Some(rate)).gate();
     let put_off = job(State::Scheduled, 20);
     assert_eq!(gate(&put_off, &full), "rate_limited");
     assert_eq!(gate(&job(State::Scheduled, 21), &full), "not_due");
-    assert_eq!(gate(&put_off, &RateStatus { refused_at: None, ..full }), "not_due");
-    assert_eq!(gate(&Job { inserted_at: at(-1), ..put_off.clone() }, &full), "not_due");
+    assert_eq!(
+        gate(
+            &put_off,
+            &RateStatus {
+                refused_at: None,
+                ..full
+            }
+        ),
+        "not_due"
+    );
+    assert_eq!(
+        gate(
+            &Job {
+                inserted_at: at(-1),
+                ..put_off.clone()
+            },
+            &full
+        ),
+        "not_due"
+    );
     let step = |job: &Job, limit| {
         let rate = RateStatus { limit, ..full };
-        answer_limited(Some(job), Around::Served, Some(&rate)).next_step(Some(job)).expect("a step")
+        answer_limited(Some(job), Around::Served, Some(&rate))
+            .next_step(Some(job))
+            .expect("a step")
     };
     let ready = job(State::Ready, 0);
     assert!(step(&put_off, limit).starts_with("a higher rate_limit for emails"));
     assert!(step(&ready, limit.over(Span::secs(30))).starts_with("a higher rate_limit for emails"));
     let long = step(&put_off, limit.over(Span::secs(30)));
-    assert!(long.starts_with("remove `over` (30s) from the rate_limit of emails"), "{long}");
+    assert!(
+        long.starts_with("remove `over` (30s) from the rate_limit of emails"),
+        "{long}"
+    );
 }
 
 #[test]
 fn a_ready_job_needs_a_worker_that_serves_its_queue() {
     let sentence = "it is ready, but no live worker serves its queue";
-    for ready in [job(State::Ready, 0), job(State::Scheduled, -1), job(State::Retrying, 0)] {
+    for ready in [
+        job(State::Ready, 0),
+        job(State::Scheduled, -1),
+        job(State::Retrying, 0),
+    ] {
         check(&ready, Around::NobodyWorks, "no_worker", sentence);
         check(&ready, Around::OthersWork, "no_worker", sentence);
     }
-    let sentence = "it is ready, with up to 4 jobs before it; 1 worker serving its queue, 8 jobs in hand";
+    let sentence =
+        "it is ready, with up to 4 jobs before it; 1 worker serving its queue, 8 jobs in hand";
     check(&job(State::Ready, 0), Around::Served, "waiting", sentence);
 }
 
@@ -216,9 +336,17 @@ fn a_job_whose_worker_is_silent_says_since_when_and_when_it_runs_again() {
     };
     assert_eq!(silence(-5, &held(10)), None, "one heartbeat is due now");
     assert_eq!(silence(-7, &held(8)), None);
-    let told = Silence { seen_at: at(-9), lasts: Span::secs(9), reruns_by: at(9) };
+    let told = Silence {
+        seen_at: at(-9),
+        lasts: Span::secs(9),
+        reruns_by: at(9),
+    };
     assert_eq!(silence(-9, &held(6)), Some(told));
-    let why = why(Facts { job: Some(&held(6)), holder_seen_at: Some(at(-9)), ..FACTS });
+    let why = why(Facts {
+        job: Some(&held(6)),
+        holder_seen_at: Some(at(-9)),
+        ..FACTS
+    });
     assert_eq!(
         (why.gate(), why.to_string().as_str()),
         (
@@ -235,25 +363,48 @@ fn a_job_whose_worker_is_silent_says_since_when_and_when_it_runs_again() {
 fn a_job_that_lost_workers_lately_waits_for_a_place_of_its_own() {
     let lost = |hours: &[i64], job: Job| {
         let failure = |history: History, hours: &i64| {
-            let (at, worker) = (NOW.before(Span::hours(*hours)), WorkerName::new(&format!("host/{hours}")));
-            history.with(Failure::new(at, 1, Cause::Lost, &worker, ErrorReport::message("vanished")))
+            let (at, worker) = (
+                NOW.before(Span::hours(*hours)),
+                WorkerName::new(&format!("host/{hours}")),
+            );
+            history.with(Failure::new(
+                at,
+                1,
+                Cause::Lost,
+                &worker,
+                ErrorReport::message("vanished"),
+            ))
         };
         let history = hours.iter().fold(History::default(), failure);
-        Job { lost_leases: u32::try_from(hours.len()).unwrap(), history, ..job }
+        Job {
+            lost_leases: u32::try_from(hours.len()).unwrap(),
+            history,
+            ..job
+        }
     };
     let ready = lost(&[100, 20, 1], job(State::Ready, 0));
     let sentence = "it is ready, but 2 workers vanished with it in the last 3d, host/1 most recently, and it dies of 3; until \
                     then a worker runs one such job at a time, to learn which of them it is; 1 worker serving its queue";
     check(&ready, Around::Served, "suspect", sentence);
     check(&ready, Around::Paused, "paused", "its queue is paused");
-    assert_eq!(answer(Some(&ready), Around::NobodyWorks).gate(), "no_worker");
-    assert_eq!(answer(Some(&lost(&[73], job(State::Ready, 0))), Around::Served).gate(), "waiting");
+    assert_eq!(
+        answer(Some(&ready), Around::NobodyWorks).gate(),
+        "no_worker"
+    );
+    assert_eq!(
+        answer(Some(&lost(&[73], job(State::Ready, 0))), Around::Served).gate(),
+        "waiting"
+    );
     let why = answer(Some(&ready), Around::Served);
     assert_eq!(
         why.details().into_iter().collect::<serde_json::Value>(),
         serde_json::json!({ "strikes": 2, "last": "host/1", "workers": 1 })
     );
-    assert!(why.next_step(Some(&ready)).unwrap().contains("another worker for emails"));
+    assert!(
+        why.next_step(Some(&ready))
+            .unwrap()
+            .contains("another worker for emails")
+    );
     let sentence = "it is running on host/1 since 2025-12-31T23:59:53Z; the lease lasts until \
                     2026-01-01T00:00:05Z and is extended by its beats; 1 worker vanished with it in the last 3d, so it begins there when no other such job runs";
     check(&lost(&[1], held(5)), Around::Served, "running", sentence);
@@ -261,11 +412,26 @@ fn a_job_that_lost_workers_lately_waits_for_a_place_of_its_own() {
 
 #[test]
 fn an_ended_job_says_how() {
-    check(&job(State::Done, 0), Around::Served, "done", "it is done, since 2026-01-01T00:00:00Z");
+    check(
+        &job(State::Done, 0),
+        Around::Served,
+        "done",
+        "it is done, since 2026-01-01T00:00:00Z",
+    );
     let sentence = "it is dead because its attempts are used up, since 2026-01-01T00:00:00Z; the last error was: no route";
-    check(&ended(State::Dead, Reason::AttemptsExhausted), Around::Served, "dead", sentence);
+    check(
+        &ended(State::Dead, Reason::AttemptsExhausted),
+        Around::Served,
+        "dead",
+        sentence,
+    );
     let sentence = "it was cancelled because an operator called it off, at 2026-01-01T00:00:00Z";
-    check(&ended(State::Cancelled, Reason::Operator), Around::Served, "cancelled", sentence);
+    check(
+        &ended(State::Cancelled, Reason::Operator),
+        Around::Served,
+        "cancelled",
+        sentence,
+    );
 }
 
 #[test]
@@ -277,15 +443,30 @@ fn a_queue_whose_workers_all_take_nothing_new_is_named() {
         running: 0,
     };
     let both = [serves("a"), serves("b")];
-    let names = |names: &[&str]| names.iter().map(|name| WorkerName::new(name)).collect::<Vec<_>>();
+    let names = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| WorkerName::new(name))
+            .collect::<Vec<_>>()
+    };
     let ready = job(State::Ready, 0);
     let told = |workers: &[WorkerStatus], quiet: &[&str], strangers: &[&str]| {
         let (quiet, strangers) = (names(quiet), names(strangers));
-        why(Facts { job: Some(&ready), workers, quiet: &quiet, strangers: &strangers, ..FACTS })
+        why(Facts {
+            job: Some(&ready),
+            workers,
+            quiet: &quiet,
+            strangers: &strangers,
+            ..FACTS
+        })
     };
     let all = told(&both, &["a", "b"], &[]);
     assert_eq!(
-        (all.gate(), all.to_string().as_str(), all.next_step(Some(&ready)).as_deref()),
+        (
+            all.gate(),
+            all.to_string().as_str(),
+            all.next_step(Some(&ready)).as_deref()
+        ),
         (
             "quiet",
             "it is ready, but all 2 workers that serve its queue take no new jobs: they were asked not to, or stop",
@@ -293,9 +474,16 @@ fn a_queue_whose_workers_all_take_nothing_new_is_named() {
         )
     );
     let one = told(&both[..1], &["a"], &[]).to_string();
-    assert!(one.starts_with("it is ready, but a, which serves its queue, takes no new jobs"), "{one}");
+    assert!(
+        one.starts_with("it is ready, but a, which serves its queue, takes no new jobs"),
+        "{one}"
+    );
     assert_eq!(told(&both, &["a"], &[]).gate(), "waiting");
-    assert_eq!(told(&both, &["a"], &["b"]).gate(), "unknown_kind", "who knows the kind takes nothing");
+    assert_eq!(
+        told(&both, &["a"], &["b"]).gate(),
+        "unknown_kind",
+        "who knows the kind takes nothing"
+    );
     assert_eq!(told(&both, &["a", "b"], &["b"]).gate(), "quiet");
     assert_eq!(told(&[], &["a"], &[]).gate(), "no_worker");
 }
@@ -310,8 +498,14 @@ fn a_kind_that_no_worker_of_the_queue_knows_is_named() {
     };
     let both = [serves("a"), serves("b")];
     let told = |job: &Job, workers: &[WorkerStatus], strangers: &[&str]| {
-        let strangers: Vec<WorkerName> = strangers.iter().map(|name| WorkerName::new(name)).collect();
-        why(Facts { job: Some(job), workers, strangers: &strangers, ..FACTS })
+        let strangers: Vec<WorkerName> =
+            strangers.iter().map(|name| WorkerName::new(name)).collect();
+        why(Facts {
+            job: Some(job),
+            workers,
+            strangers: &strangers,
+            ..FACTS
+        })
     };
     let table: [(State, i64, &[&str], &str); 9] = [
         (State::Ready, 0, &["a", "b"], "unknown_kind"),
@@ -327,7 +521,11 @@ fn a_kind_that_no_worker_of_the_queue_knows_is_named() {
     ];
     for (state, run_in_secs, strangers, gate) in table {
         let why = told(&job(state, run_in_secs), &both, strangers);
-        assert_eq!(why.gate(), gate, "{state} in {run_in_secs} s, strangers {strangers:?}");
+        assert_eq!(
+            why.gate(),
+            gate,
+            "{state} in {run_in_secs} s, strangers {strangers:?}"
+        );
     }
     let ready = job(State::Ready, 0);
     assert_eq!(
@@ -343,21 +541,50 @@ fn a_kind_that_no_worker_of_the_queue_knows_is_named() {
 #[test]
 fn a_job_that_ended_names_the_twin_that_keeps_it_from_coming_back() {
     let twin = JobId::named("twin");
-    let told = |job: &Job, holder: Option<KeyHolder>| why(Facts { job: Some(job), twin: holder, ..FACTS });
-    let keyed = |job: Job| Job { unique_key: Some(UniqueKey::new("order-7").unwrap()), ..job };
+    let told = |job: &Job, holder: Option<KeyHolder>| {
+        why(Facts {
+            job: Some(job),
+            twin: holder,
+            ..FACTS
+        })
+    };
+    let keyed = |job: Job| Job {
+        unique_key: Some(UniqueKey::new("order-7").unwrap()),
+        ..job
+    };
     let holder = |job, state| Some(KeyHolder { job, state });
     let dead = keyed(ended(State::Dead, Reason::Rejected));
     let table = [
-        (dead.clone(), holder(twin, Some(State::Running)), "unique_twin"),
-        (dead.clone(), holder(twin, Some(State::Scheduled)), "unique_twin"),
-        (keyed(ended(State::Cancelled, Reason::Operator)), holder(twin, Some(State::Ready)), "unique_twin"),
+        (
+            dead.clone(),
+            holder(twin, Some(State::Running)),
+            "unique_twin",
+        ),
+        (
+            dead.clone(),
+            holder(twin, Some(State::Scheduled)),
+            "unique_twin",
+        ),
+        (
+            keyed(ended(State::Cancelled, Reason::Operator)),
+            holder(twin, Some(State::Ready)),
+            "unique_twin",
+        ),
         // A holder that has ended, or is gone, or is the job itself, keeps nobody.
         (dead.clone(), holder(twin, Some(State::Done)), "dead"),
         (dead.clone(), holder(twin, None), "dead"),
         (dead.clone(), holder(dead.id, Some(State::Ready)), "dead"),
         (dead.clone(), None, "dead"),
-        (ended(State::Dead, Reason::Rejected), holder(twin, Some(State::Ready)), "dead"),
-        (keyed(job(State::Done, 0)), holder(twin, Some(State::Ready)), "done"),
+        (
+            ended(State::Dead, Reason::Rejected),
+            holder(twin, Some(State::Ready)),
+            "dead",
+        ),
+        (
+            keyed(job(State::Done, 0)),
+            holder(twin, Some(State::Ready)),
+            "done",
+        ),
     ];
     for (job, holder, gate) in table {
         assert_eq!(told(&job, holder).gate(), gate, "{} {holder:?}", job.state);
@@ -370,7 +597,10 @@ fn a_job_that_ended_names_the_twin_that_keeps_it_from_coming_back() {
              no route; it cannot come back before job {twin} ends, which is running and has its unique key `order-7`"
         )
     );
-    assert_eq!(why.next_step(Some(&dead)), Some(format!("backstop job why {twin}")));
+    assert_eq!(
+        why.next_step(Some(&dead)),
+        Some(format!("backstop job why {twin}"))
+    );
     assert_eq!(why.details()["twin"], serde_json::json!(twin));
 }
 
@@ -384,7 +614,11 @@ fn a_dead_record_of_a_stream_says_whether_its_key_stands_still() {
             position: 120,
             halted,
         };
-        why(Facts { job: Some(&dead), record: Some(&record), ..FACTS })
+        why(Facts {
+            job: Some(&dead),
+            record: Some(&record),
+            ..FACTS
+        })
     };
     let halted = told(Some(3));
     assert_eq!(
@@ -397,7 +631,10 @@ fn a_dead_record_of_a_stream_says_whether_its_key_stands_still() {
         Some("backstop stream resume uptime site-7 [--skip]".to_owned())
     );
     assert!(told(None).to_string().contains("which went on past it"));
-    assert_eq!(told(None).next_step(Some(&dead)), Some(format!("backstop job retry {}", dead.id)));
+    assert_eq!(
+        told(None).next_step(Some(&dead)),
+        Some(format!("backstop job retry {}", dead.id))
+    );
 }
 
 #[test]
@@ -406,8 +643,14 @@ fn every_answer_has_its_fields() {
         let why = answer(Some(job), around);
         serde_json::to_string(&why.details()).unwrap()
     };
-    assert_eq!(fields(&job(State::Scheduled, 60), Around::Served), r#"{"at":"2026-01-01T00:01:00Z"}"#);
-    assert_eq!(fields(&job(State::Ready, 0), Around::Served), r#"{"before":4,"running":8,"workers":1}"#);
+    assert_eq!(
+        fields(&job(State::Scheduled, 60), Around::Served),
+        r#"{"at":"2026-01-01T00:01:00Z"}"#
+    );
+    assert_eq!(
+        fields(&job(State::Ready, 0), Around::Served),
+        r#"{"before":4,"running":8,"workers":1}"#
+    );
     assert_eq!(
         fields(&held(5), Around::Served),
         r#"{"reruns_by":null,"silent_since":null,"since":"2025-12-31T23:59:53Z","strikes":0,"until":"2026-01-01T00:00:05Z","worker":"host/1"}"#

@@ -45,7 +45,12 @@ impl Why {
             Self::NotFound | Self::NoWorker => json!({}),
             Self::Paused { due } => json!({ "due": due }),
             Self::BreakerOpen { until } => json!({ "until": until }),
-            Self::GateShut { gate, shut, dead, until } => json!({
+            Self::GateShut {
+                gate,
+                shut,
+                dead,
+                until,
+            } => json!({
                 "gate": gate,
                 "shut": shut,
                 "dead": dead.map(|(dead, _)| dead),
@@ -56,10 +61,21 @@ impl Why {
                 json!({ "until": until, "count": limit.count, "per": limit.per })
             }
             Self::NotDue { at } => json!({ "at": at }),
-            Self::Retrying { attempt, max_attempts, at, error } => {
+            Self::Retrying {
+                attempt,
+                max_attempts,
+                at,
+                error,
+            } => {
                 json!({ "attempt": attempt, "max_attempts": max_attempts, "at": at, "error": error })
             }
-            Self::Running { worker, since, until, strikes, silence } => json!({
+            Self::Running {
+                worker,
+                since,
+                until,
+                strikes,
+                silence,
+            } => json!({
                 "worker": worker.as_str(),
                 "since": since,
                 "until": until,
@@ -68,22 +84,44 @@ impl Why {
                 "reruns_by": silence.map(|silence| silence.reruns_by),
             }),
             Self::Lost { worker, since } => json!({ "worker": worker.as_str(), "since": since }),
-            Self::Quiet { workers, first } => json!({ "workers": workers, "first": first.as_str() }),
+            Self::Quiet { workers, first } => {
+                json!({ "workers": workers, "first": first.as_str() })
+            }
             Self::UnknownKind { kind, workers } => json!({ "kind": kind, "workers": workers }),
-            Self::Suspect { strikes, last, workers } => {
+            Self::Suspect {
+                strikes,
+                last,
+                workers,
+            } => {
                 json!({ "strikes": strikes, "last": last.as_str(), "workers": workers })
             }
-            Self::Waiting { before, workers, running } => {
+            Self::Waiting {
+                before,
+                workers,
+                running,
+            } => {
                 json!({ "before": before, "workers": workers, "running": running })
             }
             Self::Done { at } => json!({ "at": at }),
-            Self::Dead { reason, at, error, record } => {
+            Self::Dead {
+                reason,
+                at,
+                error,
+                record,
+            } => {
                 json!({ "reason": reason.map(Reason::as_str), "at": at, "error": error, "record": record.as_ref().map(told) })
             }
-            Self::UniqueTwin { ended, key, twin, state } => {
+            Self::UniqueTwin {
+                ended,
+                key,
+                twin,
+                state,
+            } => {
                 json!({ "ended": ended.gate(), "key": key.as_str(), "twin": twin, "twin_state": state })
             }
-            Self::Cancelled { reason, at } => json!({ "reason": reason.map(Reason::as_str), "at": at }),
+            Self::Cancelled { reason, at } => {
+                json!({ "reason": reason.map(Reason::as_str), "at": at })
+            }
         };
         match value {
             Value::Object(details) => details,
@@ -93,22 +131,31 @@ impl Why {
 
     /// What opens the gate, where something does: a command, or words.
     pub fn next_step(&self, job: Option<&Job>) -> Option<String> {
-        let Some(job) = job else { return Some("backstop job list".to_owned()) };
+        let Some(job) = job else {
+            return Some("backstop job list".to_owned());
+        };
         let (id, queue) = (job.id, &job.queue);
         Some(match self {
             Self::NotFound => "backstop job list".to_owned(),
             Self::Paused { .. } => format!("backstop queue resume {queue}"),
-            Self::BreakerOpen { .. } => format!("backstop breaker reset {queue}, once the service is well"),
-            Self::GateShut { shut: Shut::Full, .. } => make_room(queue),
+            Self::BreakerOpen { .. } => {
+                format!("backstop breaker reset {queue}, once the service is well")
+            }
+            Self::GateShut {
+                shut: Shut::Full, ..
+            } => make_room(queue),
             Self::GateShut { gate, .. } => {
                 format!(
                     "backstop dead groups --queue {queue}, then backstop breaker reset {}",
                     shell_word(gate)
                 )
             }
-            Self::RateLimited { limit: RateLimit { over: Some(over), .. }, .. }
-                if job.state == State::Scheduled =>
-            {
+            Self::RateLimited {
+                limit: RateLimit {
+                    over: Some(over), ..
+                },
+                ..
+            } if job.state == State::Scheduled => {
                 format!(
                     "remove `over` ({over}) from the rate_limit of {queue}: a job over the limit then waits only until there is room"
                 )
@@ -116,7 +163,9 @@ impl Why {
             Self::RateLimited { .. } => {
                 format!("a higher rate_limit for {queue}, if what is behind it can take more")
             }
-            Self::NotDue { .. } | Self::Retrying { .. } => format!("backstop job retry {id}, to run it now"),
+            Self::NotDue { .. } | Self::Retrying { .. } => {
+                format!("backstop job retry {id}, to run it now")
+            }
             Self::NoWorker | Self::Lost { .. } => match letters_of(queue) {
                 Some(stream) => format!("backstop stream serve {stream} --exec COMMAND"),
                 None => format!("backstop work {queue} --exec COMMAND"),
@@ -129,10 +178,26 @@ impl Why {
                 let kind = shell_word(kind.as_str());
                 format!("a worker of {queue} with a handler for {kind}, or for all kinds")
             }
-            Self::Suspect { .. } => format!("another worker for {queue}: each runs one such job at a time"),
-            Self::Waiting { .. } => format!("another worker, or a higher --concurrency, for {queue}"),
-            Self::Dead { record: Some(DeadRecord { stream, key, halted: Some(_), .. }), .. } => {
-                format!("backstop stream resume {stream} {} [--skip]", shell_word(key.as_str()))
+            Self::Suspect { .. } => {
+                format!("another worker for {queue}: each runs one such job at a time")
+            }
+            Self::Waiting { .. } => {
+                format!("another worker, or a higher --concurrency, for {queue}")
+            }
+            Self::Dead {
+                record:
+                    Some(DeadRecord {
+                        stream,
+                        key,
+                        halted: Some(_),
+                        ..
+                    }),
+                ..
+            } => {
+                format!(
+                    "backstop stream resume {stream} {} [--skip]",
+                    shell_word(key.as_str())
+                )
             }
             Self::UniqueTwin { twin, .. } => format!("backstop job why {twin}"),
             Self::Dead { .. } | Self::Cancelled { .. } => format!("backstop job retry {id}"),
@@ -146,7 +211,12 @@ impl Why {
     #[must_use]
     pub(super) fn redacted(mut self, redaction: &Redaction) -> Self {
         match &mut self {
-            Self::Retrying { error: Some(error), .. } | Self::Dead { error: Some(error), .. } => {
+            Self::Retrying {
+                error: Some(error), ..
+            }
+            | Self::Dead {
+                error: Some(error), ..
+            } => {
                 *error = redaction.text(error);
             }
             Self::UniqueTwin { ended, .. } => {
@@ -160,7 +230,12 @@ impl Why {
 }
 
 fn told(record: &DeadRecord) -> Value {
-    let DeadRecord { stream, key, position, halted } = record;
+    let DeadRecord {
+        stream,
+        key,
+        position,
+        halted,
+    } = record;
     json!({ "stream": stream, "key": key, "position": position, "halted": halted.is_some(), "behind": halted })
 }
 
@@ -168,19 +243,28 @@ impl fmt::Display for Why {
     /// One sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotFound => f.write_str("there is no such job; it may have been deleted or pruned"),
+            Self::NotFound => {
+                f.write_str("there is no such job; it may have been deleted or pruned")
+            }
             Self::Paused { due: None } => f.write_str("its queue is paused"),
             Self::Paused { due: Some(at) } => {
                 write!(f, "its queue is paused; besides, it is not due before {at}")
             }
             Self::BreakerOpen { until } => {
-                f.write_str("the breaker of its queue is open: the service behind it failed too often")?;
+                f.write_str(
+                    "the breaker of its queue is open: the service behind it failed too often",
+                )?;
                 match until {
                     Some(until) => write!(f, "; it is tried again at {until}"),
                     None => f.write_str(", or somebody opened it; it stays open until it is reset"),
                 }
             }
-            Self::GateShut { gate, shut, dead, until } => {
+            Self::GateShut {
+                gate,
+                shut,
+                dead,
+                until,
+            } => {
                 write!(f, "the gate of its kind, {gate}, is shut: ")?;
                 match (shut, dead) {
                     (Shut::Full, Some((dead, max))) => {
@@ -199,7 +283,12 @@ impl fmt::Display for Why {
                 limit.per,
             ),
             Self::NotDue { at } => write!(f, "it is not due before {at}"),
-            Self::Retrying { attempt, max_attempts, at, error } => {
+            Self::Retrying {
+                attempt,
+                max_attempts,
+                at,
+                error,
+            } => {
                 write!(f, "it failed and waits for run {attempt}")?;
                 match max_attempts {
                     Some(max) => write!(f, " of {max}, at {at}")?,
@@ -207,8 +296,16 @@ impl fmt::Display for Why {
                 }
                 suffix(f, "; the last error was:", error.as_ref())
             }
-            Self::Running { worker, silence: Some(silence), .. } => {
-                let Silence { seen_at, lasts, reruns_by } = silence;
+            Self::Running {
+                worker,
+                silence: Some(silence),
+                ..
+            } => {
+                let Silence {
+                    seen_at,
+                    lasts,
+                    reruns_by,
+                } = silence;
                 write!(
                     f,
                     "it is running on {worker}, which was last heard of at {seen_at}, {} ago; if that worker stays silent, the \
@@ -216,13 +313,23 @@ impl fmt::Display for Why {
                     Span::secs(lasts.as_micros() / 1_000_000),
                 )
             }
-            Self::Running { worker, since, until, strikes, silence: None } => {
+            Self::Running {
+                worker,
+                since,
+                until,
+                strikes,
+                silence: None,
+            } => {
                 write!(f, "it is running on {worker}")?;
                 match since {
                     Some(since) => write!(f, " since {since}; the lease")?,
                     None => f.write_str(", whose lease")?,
                 }
-                write!(f, " lasts until {until} and is extended by its beats{}", alone(*strikes))
+                write!(
+                    f,
+                    " lasts until {until} and is extended by its beats{}",
+                    alone(*strikes)
+                )
             }
             Self::Lost { worker, since } => {
                 write!(
@@ -244,11 +351,20 @@ impl fmt::Display for Why {
                 f,
                 "it is of kind `{kind}`, and none of the {workers} workers that serve its queue has a handler for that"
             ),
-            Self::UniqueTwin { ended, key, twin, state } => write!(
+            Self::UniqueTwin {
+                ended,
+                key,
+                twin,
+                state,
+            } => write!(
                 f,
                 "{ended}; it cannot come back before job {twin} ends, which is {state} and has its unique key `{key}`"
             ),
-            Self::Suspect { strikes, last, workers } => write!(
+            Self::Suspect {
+                strikes,
+                last,
+                workers,
+            } => write!(
                 f,
                 "it is ready, but {} vanished with it in the last {LOST_WITHIN}, {last} most recently, and it dies of \
                  {LOST_LEASES_MAX}; until then a worker runs one such job at a time, to learn which of them it is; {} serving \
@@ -256,7 +372,11 @@ impl fmt::Display for Why {
                 counted(*strikes, "worker"),
                 counted(*workers, "worker"),
             ),
-            Self::Waiting { before, workers, running } => write!(
+            Self::Waiting {
+                before,
+                workers,
+                running,
+            } => write!(
                 f,
                 "it is ready, with up to {before} jobs before it; {workers} serving its queue, {running} jobs in hand",
                 workers = counted(*workers, "worker"),
@@ -265,7 +385,12 @@ impl fmt::Display for Why {
                 f.write_str("it is done")?;
                 suffix(f, ", since", at.as_ref())
             }
-            Self::Dead { reason, at, error, record } => {
+            Self::Dead {
+                reason,
+                at,
+                error,
+                record,
+            } => {
                 f.write_str("it is dead")?;
                 suffix(f, " because", reason.map(because).as_ref())?;
                 suffix(f, ", since", at.as_ref())?;
@@ -283,10 +408,22 @@ impl fmt::Display for Why {
 
 impl fmt::Display for DeadRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stream, key, position, halted } = self;
-        write!(f, "the record at {position} of key {key} in stream {stream}, which ")?;
+        let Self {
+            stream,
+            key,
+            position,
+            halted,
+        } = self;
+        write!(
+            f,
+            "the record at {position} of key {key} in stream {stream}, which "
+        )?;
         match halted {
-            Some(behind) => write!(f, "stands still there with {} behind it", counted(*behind, "record")),
+            Some(behind) => write!(
+                f,
+                "stands still there with {} behind it",
+                counted(*behind, "record")
+            ),
             None => f.write_str("went on past it"),
         }
     }
@@ -329,7 +466,11 @@ const fn because(reason: Reason) -> &'static str {
     }
 }
 
-fn suffix(f: &mut fmt::Formatter<'_>, lead: &str, value: Option<&impl fmt::Display>) -> fmt::Result {
+fn suffix(
+    f: &mut fmt::Formatter<'_>,
+    lead: &str,
+    value: Option<&impl fmt::Display>,
+) -> fmt::Result {
     match value {
         Some(value) => write!(f, "{lead} {value}"),
         None => Ok(()),

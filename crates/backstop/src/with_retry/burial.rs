@@ -28,13 +28,17 @@ pub(crate) async fn keep(backstop: &Backstop, burial: Burial, named: Named) -> W
             Err(why) => spill(&backstop, &burial, &why).await,
         }
     });
-    kept.await.unwrap_or_else(|error| lost(&record, "the task that kept it ended", &error.to_string()))
+    kept.await
+        .unwrap_or_else(|error| lost(&record, "the task that kept it ended", &error.to_string()))
 }
 
 /// To the store; else the reason why it is not there.
 async fn bury(backstop: &Backstop, burial: &Burial, named: Named) -> Result<Went, String> {
     let id = burial.job.id;
-    let answers = backstop.store().bury(vec![burial.clone()], backstop.now()).await;
+    let answers = backstop
+        .store()
+        .bury(vec![burial.clone()], backstop.now())
+        .await;
     match answers.map_err(|error| error.to_string())?.first() {
         Some(Enqueued::Inserted) => Ok(Went::Buried(id)),
         // Nobody else has an id made here: an answer was lost on the way.
@@ -82,21 +86,30 @@ async fn in_context(backstop: &Backstop, burial: Burial) -> Burial {
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         lost_workers: Vec::new(),
     };
-    Burial { history: burial.history.in_context(context), ..burial }
+    Burial {
+        history: burial.history.in_context(context),
+        ..burial
+    }
 }
 
 /// The live jobs of the queue; nothing if the store does not say.
 async fn depth(backstop: &Backstop, queue: &QueueName) -> BTreeMap<String, u64> {
-    let queues = tokio::time::timeout(DEPTH_DEADLINE, backstop.store().queues(backstop.now())).await;
+    let queues =
+        tokio::time::timeout(DEPTH_DEADLINE, backstop.store().queues(backstop.now())).await;
     let found = queues
         .ok()
         .and_then(Result::ok)
         .unwrap_or_default()
         .into_iter()
         .filter(|status| status.name == *queue);
-    found.map(|status| (status.name.to_string(), status.counts.live())).collect()
+    found
+        .map(|status| (status.name.to_string(), status.counts.live()))
+        .collect()
 }
 
 fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }

@@ -51,18 +51,32 @@ impl Card {
     /// The card of a worker of this process.
     pub(crate) fn here(about: About, run: RunOf, taken: usize, duty: Duty) -> Self {
         let taken = Some(u32::try_from(taken).unwrap_or(u32::MAX));
-        Self { about: about.bounded(), run: Some(run), taken, beats_every: None, duty, at: None }
+        Self {
+            about: about.bounded(),
+            run: Some(run),
+            taken,
+            beats_every: None,
+            duty,
+            at: None,
+        }
     }
 
     /// With heartbeats this often.
     pub(crate) fn beating_every(self, period: Span) -> Self {
-        Self { beats_every: Some(period), ..self }
+        Self {
+            beats_every: Some(period),
+            ..self
+        }
     }
 
     /// The card of a worker elsewhere, as far as it tells. One that tells nothing has a card, too: whoever speaks for it heeds its orders.
     pub(crate) fn elsewhere(about: &About) -> Self {
         let about = about.clone().bounded();
-        Self { run: run_of(&about), about, ..Self::default() }
+        Self {
+            run: run_of(&about),
+            about,
+            ..Self::default()
+        }
     }
 
     /// Whether a worker of a process wrote it: those tell how many of their places are taken, and others cannot.
@@ -79,7 +93,12 @@ impl Card {
     /// another run begins anew.
     #[must_use]
     pub(crate) fn over(self, before: &Self) -> Self {
-        if before.is_of_process() || self.run.as_ref().is_some_and(|run| before.run.as_ref() != Some(run)) {
+        if before.is_of_process()
+            || self
+                .run
+                .as_ref()
+                .is_some_and(|run| before.run.as_ref() != Some(run))
+        {
             return self;
         }
         let (told, known) = (self.about, before.about.clone());
@@ -91,26 +110,43 @@ impl Card {
             places: told.places.or(known.places),
             memory: told.memory.or(known.memory),
         };
-        Self { about, run: self.run.or_else(|| before.run.clone()), ..Self::default() }
+        Self {
+            about,
+            run: self.run.or_else(|| before.run.clone()),
+            ..Self::default()
+        }
     }
 
     /// Whether it says the same, whenever it was written.
     pub(crate) fn says_as(&self, other: &Self) -> bool {
-        Self { at: None, ..self.clone() } == Self { at: None, ..other.clone() }
+        Self {
+            at: None,
+            ..self.clone()
+        } == Self {
+            at: None,
+            ..other.clone()
+        }
     }
 
     /// The same, but for the memory, which is never the same twice: to tell each change of it would be a write every few seconds.
     pub(crate) fn says_as_much_as(&self, other: &Self) -> bool {
         let without = |card: &Self| {
-            let about = About { memory: None, ..card.about.clone() };
-            Self { about, ..card.clone() }
+            let about = About {
+                memory: None,
+                ..card.about.clone()
+            };
+            Self {
+                about,
+                ..card.clone()
+            }
         };
         without(self).says_as(&without(other))
     }
 
     /// Whether it may be forgotten: it is old, and its worker is not among the living.
     pub(crate) fn is_over(cell: &Cell, living: &BTreeSet<String>, now: Time) -> bool {
-        let is_old = read::<Self>(cell).is_none_or(|card| card.at.is_none_or(|at| at.after(KEPT) < now));
+        let is_old =
+            read::<Self>(cell).is_none_or(|card| card.at.is_none_or(|at| at.after(KEPT) < now));
         is_old && !living.contains(cell.name.strip_prefix(CARDS).unwrap_or_default())
     }
 }
@@ -131,8 +167,12 @@ impl About {
         };
         Self {
             host: self.host.and_then(|host| cut(host, HOST_CHARS_MAX)),
-            version: self.version.and_then(|version| cut(version, VERSION_CHARS_MAX)),
-            memory: self.memory.map(|bytes| bytes.div_ceil(MEMORY_STEP).saturating_mul(MEMORY_STEP)),
+            version: self
+                .version
+                .and_then(|version| cut(version, VERSION_CHARS_MAX)),
+            memory: self
+                .memory
+                .map(|bytes| bytes.div_ceil(MEMORY_STEP).saturating_mul(MEMORY_STEP)),
             ..self
         }
     }
@@ -140,15 +180,23 @@ impl About {
 
 /// The run that this is of.
 fn run_of(about: &About) -> Option<RunOf> {
-    let About { host, pid, since, .. } = about;
+    let About {
+        host, pid, since, ..
+    } = about;
     if pid.is_none() && since.is_none() {
         return None;
     }
     let host = host.as_deref().unwrap_or_default();
-    let (pid, start) = (pid.unwrap_or_default(), since.map(|since| since.to_string()).unwrap_or_default());
+    let (pid, start) = (
+        pid.unwrap_or_default(),
+        since.map(|since| since.to_string()).unwrap_or_default(),
+    );
     // An order that was given before it told of its process is for it: it began before any order.
     let since = since.unwrap_or(Time::from_millis(0));
-    Some(RunOf { id: format!("{host}/{pid}/{start}"), since })
+    Some(RunOf {
+        id: format!("{host}/{pid}/{start}"),
+        since,
+    })
 }
 
 /// What a call tells of its run.
@@ -174,12 +222,23 @@ pub(crate) async fn put_card(backstop: &Backstop, worker: &WorkerName, card: &Ca
 }
 
 /// Puts down what a worker elsewhere tells. Whoever goes by the name of a worker of a process changes nothing of that one's card.
-pub(crate) async fn put_card_elsewhere(backstop: &Backstop, worker: &WorkerName, card: &Card) -> Answer<()> {
+pub(crate) async fn put_card_elsewhere(
+    backstop: &Backstop,
+    worker: &WorkerName,
+    card: &Card,
+) -> Answer<()> {
     let now = backstop.now();
-    put(backstop, worker, |standing| (!standing.is_guarded(now)).then(|| card.clone().over(standing))).await
+    put(backstop, worker, |standing| {
+        (!standing.is_guarded(now)).then(|| card.clone().over(standing))
+    })
+    .await
 }
 
-async fn put(backstop: &Backstop, worker: &WorkerName, with: impl Fn(&Card) -> Option<Card>) -> Answer<()> {
+async fn put(
+    backstop: &Backstop,
+    worker: &WorkerName,
+    with: impl Fn(&Card) -> Option<Card>,
+) -> Answer<()> {
     let at = Some(backstop.now());
     let put = |standing: &mut Card| {
         if let Some(card) = with(standing).filter(|card| !standing.says_as(card)) {
@@ -191,7 +250,12 @@ async fn put(backstop: &Backstop, worker: &WorkerName, with: impl Fn(&Card) -> O
 }
 
 pub(crate) async fn read_card(backstop: &Backstop, worker: &WorkerName) -> Answer<Option<Card>> {
-    let cell = backstop.store().cells(vec![card_of(worker)]).await?.pop().flatten();
+    let cell = backstop
+        .store()
+        .cells(vec![card_of(worker)])
+        .await?
+        .pop()
+        .flatten();
     Ok(cell.as_ref().and_then(read))
 }
 
@@ -200,7 +264,11 @@ pub(crate) async fn read_both(
     backstop: &Backstop,
     worker: &WorkerName,
 ) -> Answer<(Option<Card>, Option<(Standing, Cell)>)> {
-    let mut cells = backstop.store().cells(vec![card_of(worker), order_of(worker)]).await?.into_iter();
+    let mut cells = backstop
+        .store()
+        .cells(vec![card_of(worker), order_of(worker)])
+        .await?
+        .into_iter();
     let mut next = || cells.next().flatten();
     let (card, order) = (next(), next());
     Ok((card.as_ref().and_then(read), order.and_then(standing_in)))
@@ -211,19 +279,32 @@ fn standing_in(cell: Cell) -> Option<(Standing, Cell)> {
 }
 
 /// The order that stands for a worker.
-pub(crate) async fn read_order(backstop: &Backstop, worker: &WorkerName) -> Answer<Option<Standing>> {
-    let cell = backstop.store().cells(vec![order_of(worker)]).await?.pop().flatten();
+pub(crate) async fn read_order(
+    backstop: &Backstop,
+    worker: &WorkerName,
+) -> Answer<Option<Standing>> {
+    let cell = backstop
+        .store()
+        .cells(vec![order_of(worker)])
+        .await?
+        .pop()
+        .flatten();
     Ok(cell.and_then(standing_in).map(|(order, _)| order))
 }
 
 /// Takes away what was kept of a run that has ended. What is there of another run stays.
 pub(crate) async fn withdraw(backstop: &Backstop, worker: &WorkerName, run: &RunOf) -> Answer<()> {
-    let cells = backstop.store().cells(vec![card_of(worker), order_of(worker)]).await?;
+    let cells = backstop
+        .store()
+        .cells(vec![card_of(worker), order_of(worker)])
+        .await?;
     let is_ours = |cell: &Cell| {
         if cell.name.starts_with(CARDS) {
             read::<Card>(cell).is_none_or(|card| card.run.as_ref() == Some(run))
         } else {
-            read::<OrderCell>(cell).and_then(|order| order.0).is_none_or(|order| order.is_for(run))
+            read::<OrderCell>(cell)
+                .and_then(|order| order.0)
+                .is_none_or(|order| order.is_for(run))
         }
     };
     let ours: Vec<Cell> = cells.into_iter().flatten().filter(is_ours).collect();
@@ -242,13 +323,29 @@ pub(crate) async fn change_order(
     let run = card.and_then(|card| card.run.as_ref());
     let duty = card.map(|card| card.duty).unwrap_or_default();
     let change = |cell: &mut OrderCell| {
-        let stands = cell.0.take().filter(|stands| run.is_none_or(|run| stands.is_for(run)));
+        let stands = cell
+            .0
+            .take()
+            .filter(|stands| run.is_none_or(|run| stands.is_for(run)));
         let (asked, ordered) = ordered(stands.as_ref().map(|stands| stands.asked), duty, order);
         cell.0 = asked.map(|asked| match stands {
             Some(stands) if stands.asked == asked => stands,
-            _ => Standing { asked, at, by: by.to_owned(), run: run.map(|run| run.id.clone()) },
+            _ => Standing {
+                asked,
+                at,
+                by: by.to_owned(),
+                run: run.map(|run| run.id.clone()),
+            },
         });
-        Given { ordered, asked, listens }
+        Given {
+            ordered,
+            asked,
+            listens,
+        }
     };
-    Ok(update(backstop, &order_of(worker), OrderCell::default(), change).await?.1)
+    Ok(
+        update(backstop, &order_of(worker), OrderCell::default(), change)
+            .await?
+            .1,
+    )
 }

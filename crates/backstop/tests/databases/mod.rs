@@ -19,7 +19,9 @@ impl Database {
     /// One of each kind, empty.
     pub(crate) fn all() -> Vec<Self> {
         let schema = format!("u{}", unique());
-        postgres().sql(&format!("CREATE SCHEMA {schema}; GRANT ALL ON SCHEMA {schema} TO backstop"));
+        postgres().sql(&format!(
+            "CREATE SCHEMA {schema}; GRANT ALL ON SCHEMA {schema} TO backstop"
+        ));
         vec![
             Self::Sqlite(TempDir::new().expect("a folder")),
             Self::Postgres(schema),
@@ -49,7 +51,9 @@ impl Database {
             Self::Postgres(schema) => postgres().sql(&format!(
                 "SET ROLE backstop; SET search_path = {schema}; SET TimeZone = 'UTC'; {statements}"
             )),
-            Self::Mariadb(url) => mariadb().sql_in(url, &format!("SET time_zone = '+00:00'; {statements}")),
+            Self::Mariadb(url) => {
+                mariadb().sql_in(url, &format!("SET time_zone = '+00:00'; {statements}"))
+            }
         }
     }
 
@@ -69,7 +73,12 @@ impl Database {
     }
 
     /// The words that differ.
-    pub(crate) fn dialect<'a>(&self, sqlite: &'a str, postgres: &'a str, mariadb: &'a str) -> &'a str {
+    pub(crate) fn dialect<'a>(
+        &self,
+        sqlite: &'a str,
+        postgres: &'a str,
+        mariadb: &'a str,
+    ) -> &'a str {
         match self {
             Self::Sqlite(_) => sqlite,
             Self::Postgres(_) => postgres,

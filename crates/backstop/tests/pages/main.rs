@@ -40,12 +40,24 @@ fn words(text: &str) -> usize {
 #[test]
 fn readme_is_short_and_begins_with_a_whole_program() {
     let readme = read(&root().join("README.md"));
-    assert!(words(&readme) <= WORDS_MAX, "README has {} words", words(&readme));
-    let (before, rest) = readme.split_once("```rust\n").expect("README has a program");
+    assert!(
+        words(&readme) <= WORDS_MAX,
+        "README has {} words",
+        words(&readme)
+    );
+    let (before, rest) = readme
+        .split_once("```rust\n")
+        .expect("README has a program");
     let (program, _) = rest.split_once("```").expect("the program ends");
-    assert_eq!(program, PROGRAM, "tests/pages/program.rs is the program of README");
+    assert_eq!(
+        program, PROGRAM,
+        "tests/pages/program.rs is the program of README"
+    );
     let until = words(before) + words(program);
-    assert!(until <= PROGRAM_WITHIN, "the program ends after {until} words");
+    assert!(
+        until <= PROGRAM_WITHIN,
+        "the program ends after {until} words"
+    );
 }
 
 /// Started by the test below, in a process and a folder of its own.
@@ -53,9 +65,14 @@ fn readme_is_short_and_begins_with_a_whole_program() {
 #[ignore = "runs until Ctrl-C"]
 fn the_program() {
     // A Ctrl-C that comes before the program listens for it must not kill the process.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let listen = async { signal(SignalKind::interrupt()).map(drop) };
-    runtime.expect("a runtime").block_on(listen).expect("signals can be heard");
+    runtime
+        .expect("a runtime")
+        .block_on(listen)
+        .expect("signals can be heard");
     program::run().expect("the program of README runs");
 }
 
@@ -103,21 +120,31 @@ fn prose(page: &str) -> String {
 /// What GitHub calls a heading in a link.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
-    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    let kept = kept
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.collect::<String>().replace(' ', "-")
 }
 
 fn anchors(page: &Path) -> Vec<String> {
     let prose = prose(&read(page));
     let headings = prose.lines().filter(|line| line.starts_with('#'));
-    headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+    headings
+        .map(|line| anchor(line.trim_start_matches('#')))
+        .collect()
 }
 
 /// Whether a link of a page leads to a file, and to a heading in it if it names one.
 fn leads_somewhere(page: &Path, link: &str) -> bool {
-    let (file, heading) = link.split_once('#').map_or((link, None), |(file, at)| (file, Some(at)));
+    let (file, heading) = link
+        .split_once('#')
+        .map_or((link, None), |(file, at)| (file, Some(at)));
     let folder = page.parent().expect("a page is in a folder");
-    let target = if file.is_empty() { page.to_owned() } else { folder.join(file) };
+    let target = if file.is_empty() {
+        page.to_owned()
+    } else {
+        folder.join(file)
+    };
     target.exists() && heading.is_none_or(|at| anchors(&target).iter().any(|known| known == at))
 }
 

@@ -42,9 +42,11 @@ async fn a_run_whose_scheduler_was_killed_before_it_was_entered_is_entered_and_n
                 for _ in 0..100 {
                     flaky.next_call(fault);
                 }
-                let _ =
-                    tokio::time::timeout(Duration::from_millis(100), doomed.schedules().look(&[schedule]))
-                        .await;
+                let _ = tokio::time::timeout(
+                    Duration::from_millis(100),
+                    doomed.schedules().look(&[schedule]),
+                )
+                .await;
                 flaky.injected(fault)
             });
             calls += killed.await.unwrap() - calls_before;
@@ -54,7 +56,10 @@ async fn a_run_whose_scheduler_was_killed_before_it_was_entered_is_entered_and_n
     assert!(calls > 16, "{calls} calls were hit");
     let (jobs, ledger) = (place.jobs().await.len(), place.ledger(&daily).await);
     assert_eq!((jobs, ledger.len()), (17, 17), "{ledger:?}");
-    assert!(ledger.iter().skip(1).all(|line| line.ends_with(" fired")), "{ledger:?}");
+    assert!(
+        ledger.iter().skip(1).all(|line| line.ends_with(" fired")),
+        "{ledger:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,12 +67,19 @@ async fn a_store_that_stutters_makes_runs_later_and_none_twice() {
     for seed in 1..4 {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let clock = Arc::new(VirtualClock::start());
-        let often = Schedule { missed: Missed::default(), ..schedule("often", "*/5 * * * *") };
+        let often = Schedule {
+            missed: Missed::default(),
+            ..schedule("often", "*/5 * * * *")
+        };
         let worker = |n: u64| {
             let flaky = Flaky::with_odds(
                 Arc::clone(&store),
                 seed * 10 + n,
-                Odds { refused: 0.2, lost_reply: 0.2, ..Odds::default() },
+                Odds {
+                    refused: 0.2,
+                    lost_reply: 0.2,
+                    ..Odds::default()
+                },
             );
             let backstop = Backstop::on(
                 Arc::new(flaky),
@@ -88,43 +100,80 @@ async fn a_store_that_stutters_makes_runs_later_and_none_twice() {
             worker.stop();
             worker.stopped().await;
         }
-        let backstop =
-            Backstop::on(Arc::clone(&store), Arc::<VirtualClock>::clone(&clock), Random::seeded(9));
+        let backstop = Backstop::on(
+            Arc::clone(&store),
+            Arc::<VirtualClock>::clone(&clock),
+            Random::seeded(9),
+        );
         let runs = backstop.schedules().runs(&often.name, 100).await.unwrap();
         // The first may have been registered late, by a store that did not answer at once.
-        assert!(runs.len() == 12 || runs.len() == 13, "seed {seed}: {runs:?}");
         assert!(
-            runs.iter().all(|entry| matches!(entry.what, What::Fired | What::Late)),
+            runs.len() == 12 || runs.len() == 13,
             "seed {seed}: {runs:?}"
         );
-        let query = PageQuery { limit: 1_000, ..PageQuery::default() };
-        assert_eq!(store.jobs(query, clock.now()).await.unwrap().jobs.len(), runs.len());
+        assert!(
+            runs.iter()
+                .all(|entry| matches!(entry.what, What::Fired | What::Late)),
+            "seed {seed}: {runs:?}"
+        );
+        let query = PageQuery {
+            limit: 1_000,
+            ..PageQuery::default()
+        };
+        assert_eq!(
+            store.jobs(query, clock.now()).await.unwrap().jobs.len(),
+            runs.len()
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_fires_at_the_instant_and_runs_what_it_fired() {
     let clock = Arc::new(VirtualClock::start());
-    let backstop =
-        Backstop::on(Arc::new(MemoryStore::new()), Arc::<VirtualClock>::clone(&clock), Random::seeded(3));
+    let backstop = Backstop::on(
+        Arc::new(MemoryStore::new()),
+        Arc::<VirtualClock>::clone(&clock),
+        Random::seeded(3),
+    );
     let minutely = schedule("minutely", "* * * * *");
     let start = |name: &str| {
-        let worker =
-            backstop.worker().name(name).services(Services::CallersRuntime).schedule(minutely.clone());
-        worker.handle_raw("digests", |_: Run| async { Ok(()) }).start().unwrap()
+        let worker = backstop
+            .worker()
+            .name(name)
+            .services(Services::CallersRuntime)
+            .schedule(minutely.clone());
+        worker
+            .handle_raw("digests", |_: Run| async { Ok(()) })
+            .start()
+            .unwrap()
     };
     let (a, b) = (start("a"), start("b"));
     tokio::time::sleep(Duration::from_secs(30 * 60 + 30)).await;
-    let runs = backstop.schedules().runs(&minutely.name, 100).await.unwrap();
-    assert_eq!(runs.len(), 31, "the first instant is that of its registration");
+    let runs = backstop
+        .schedules()
+        .runs(&minutely.name, 100)
+        .await
+        .unwrap();
+    assert_eq!(
+        runs.len(),
+        31,
+        "the first instant is that of its registration"
+    );
     for entry in &runs {
         assert_eq!(entry.what, What::Fired);
         assert!(entry.lateness() < Span::millis(200), "{entry:?}");
-        let job = backstop.job(entry.job(&minutely.name).unwrap()).await.unwrap().unwrap();
+        let job = backstop
+            .job(entry.job(&minutely.name).unwrap())
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(job.state, State::Done);
     }
     let status = backstop.schedules().status(&minutely).await.unwrap();
-    assert_eq!((status.missing, status.last.unwrap().instant), (0, runs[0].instant));
+    assert_eq!(
+        (status.missing, status.last.unwrap().instant),
+        (0, runs[0].instant)
+    );
     assert_eq!(status.next, Some(runs[0].instant.after(Span::minutes(1))));
     a.stop();
     b.stop();
@@ -137,9 +186,18 @@ async fn many_workers_leave_an_instant_to_the_one_that_was_first() {
     let clock = Arc::new(VirtualClock::start());
     let minutely = schedule("minutely", "* * * * *");
     let start = |n: u64| {
-        let (store, clock) = (Arc::<Counted>::clone(&store), Arc::<VirtualClock>::clone(&clock));
-        let worker = Backstop::on(store, clock, Random::seeded(n)).worker().name(&n.to_string());
-        worker.services(Services::CallersRuntime).schedule(minutely.clone()).start().unwrap()
+        let (store, clock) = (
+            Arc::<Counted>::clone(&store),
+            Arc::<VirtualClock>::clone(&clock),
+        );
+        let worker = Backstop::on(store, clock, Random::seeded(n))
+            .worker()
+            .name(&n.to_string());
+        worker
+            .services(Services::CallersRuntime)
+            .schedule(minutely.clone())
+            .start()
+            .unwrap()
     };
     let workers: Vec<_> = (0..10).map(start).collect();
     tokio::time::sleep(Duration::from_secs(30)).await;
@@ -154,8 +212,9 @@ async fn many_workers_leave_an_instant_to_the_one_that_was_first() {
 async fn what_a_process_agreed_to_fire_and_did_not_is_fired_by_another_within_seconds() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let clock = Arc::new(VirtualClock::start());
-    let backstop =
-        |store: Arc<dyn Store>| Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(2));
+    let backstop = |store: Arc<dyn Store>| {
+        Backstop::on(store, Arc::<VirtualClock>::clone(&clock), Random::seeded(2))
+    };
     let hourly = schedule("hourly", "0 * * * *");
     let flaky = Arc::new(Flaky::new(Arc::clone(&store), 1));
     // It reads its standing, its page, the page to change it, and changes it; nothing it says after that is heard.
@@ -167,11 +226,23 @@ async fn what_a_process_agreed_to_fire_and_did_not_is_fired_by_another_within_se
     }
     let doomed = backstop(Arc::<Flaky>::clone(&flaky));
     let one = std::slice::from_ref(&hourly);
-    let killed = tokio::time::timeout(Duration::from_millis(500), doomed.schedules().look(one)).await;
-    assert!(killed.is_err() && flaky.injected_into("enqueue", Fault::Refused) > 0, "{flaky:?}");
+    let killed =
+        tokio::time::timeout(Duration::from_millis(500), doomed.schedules().look(one)).await;
+    assert!(
+        killed.is_err() && flaky.injected_into("enqueue", Fault::Refused) > 0,
+        "{flaky:?}"
+    );
     let other = backstop(Arc::clone(&store));
-    assert_eq!(other.schedules().runs(&hourly.name, 9).await.unwrap()[0].what, What::Due);
-    let worker = other.worker().services(Services::CallersRuntime).schedule(hourly.clone()).start().unwrap();
+    assert_eq!(
+        other.schedules().runs(&hourly.name, 9).await.unwrap()[0].what,
+        What::Due
+    );
+    let worker = other
+        .worker()
+        .services(Services::CallersRuntime)
+        .schedule(hourly.clone())
+        .start()
+        .unwrap();
     tokio::time::sleep(Duration::from_secs(8)).await;
     let runs = other.schedules().runs(&hourly.name, 9).await.unwrap();
     assert_eq!((runs.len(), runs[0].what), (1, What::Fired), "{runs:?}");
@@ -183,22 +254,47 @@ async fn what_a_process_agreed_to_fire_and_did_not_is_fired_by_another_within_se
 async fn a_process_that_slept_for_hours_makes_up_what_its_policy_says() {
     for (policy, expected) in [(Policy::Skip, 1), (Policy::One, 2), (Policy::All, 4)] {
         let clock = Arc::new(VirtualClock::start());
-        let backstop =
-            Backstop::on(Arc::new(MemoryStore::new()), Arc::<VirtualClock>::clone(&clock), Random::seeded(3));
-        let missed = Missed { policy, max: 3, ..Missed::default() };
-        let hourly = Schedule { missed, ..schedule("hourly", "0 * * * *") };
-        let worker =
-            backstop.worker().services(Services::CallersRuntime).schedule(hourly.clone()).start().unwrap();
+        let backstop = Backstop::on(
+            Arc::new(MemoryStore::new()),
+            Arc::<VirtualClock>::clone(&clock),
+            Random::seeded(3),
+        );
+        let missed = Missed {
+            policy,
+            max: 3,
+            ..Missed::default()
+        };
+        let hourly = Schedule {
+            missed,
+            ..schedule("hourly", "0 * * * *")
+        };
+        let worker = backstop
+            .worker()
+            .services(Services::CallersRuntime)
+            .schedule(hourly.clone())
+            .start()
+            .unwrap();
         tokio::time::sleep(Duration::from_mins(1)).await;
         clock.jump(Span::hours(6).plus(Span::minutes(50)).as_micros());
         tokio::time::sleep(Duration::from_mins(1)).await;
         let runs = backstop.schedules().runs(&hourly.name, 100).await.unwrap();
         let fired: Vec<&Entry> = runs.iter().filter(|entry| entry.what.has_job()).collect();
-        assert_eq!((runs.len(), fired.len()), (7, expected), "{policy:?}: {runs:?}");
+        assert_eq!(
+            (runs.len(), fired.len()),
+            (7, expected),
+            "{policy:?}: {runs:?}"
+        );
         if policy == Policy::One {
             let newest = fired[0].instant;
-            assert_eq!((fired[0].what, newest.to_string().as_str()), (What::MadeUp, "2026-01-01T06:00:00Z"));
-            assert!(runs[1..6].iter().all(|entry| entry.what == What::Coalesced(newest)));
+            assert_eq!(
+                (fired[0].what, newest.to_string().as_str()),
+                (What::MadeUp, "2026-01-01T06:00:00Z")
+            );
+            assert!(
+                runs[1..6]
+                    .iter()
+                    .all(|entry| entry.what == What::Coalesced(newest))
+            );
         }
         worker.stop();
         worker.stopped().await;
@@ -211,21 +307,64 @@ async fn a_pause_outlasts_restarts_and_what_falls_into_it_is_skipped() {
     let daily = daily();
     let one = std::slice::from_ref(&daily);
     place.race(1, one).await;
-    assert!(place.process(1).schedules().pause(&daily.name).await.unwrap());
-    assert!(!place.process(2).schedules().pause(&daily.name).await.unwrap());
-    assert!(place.process(2).schedules().status(&daily).await.unwrap().paused.is_some());
+    assert!(
+        place
+            .process(1)
+            .schedules()
+            .pause(&daily.name)
+            .await
+            .unwrap()
+    );
+    assert!(
+        !place
+            .process(2)
+            .schedules()
+            .pause(&daily.name)
+            .await
+            .unwrap()
+    );
+    assert!(
+        place
+            .process(2)
+            .schedules()
+            .status(&daily)
+            .await
+            .unwrap()
+            .paused
+            .is_some()
+    );
     for day in [16, 17, 18] {
         place.set(&format!("2026-11-{day}T08:30:00Z"));
         place.race(2, one).await;
     }
     // Nobody looks on the 19th: what falls into a pause is explained later, too.
     place.set("2026-11-20T08:00:00Z");
-    assert!(place.process(3).schedules().resume(&daily.name).await.unwrap());
-    assert!(!place.process(3).schedules().resume(&daily.name).await.unwrap());
+    assert!(
+        place
+            .process(3)
+            .schedules()
+            .resume(&daily.name)
+            .await
+            .unwrap()
+    );
+    assert!(
+        !place
+            .process(3)
+            .schedules()
+            .resume(&daily.name)
+            .await
+            .unwrap()
+    );
     place.set("2026-11-20T08:30:00Z");
     place.race(2, one).await;
     let skipped = |day| format!("11-{day}T08:30 skipped (paused)");
-    let expected = [skipped(16), skipped(17), skipped(18), skipped(19), "11-20T08:30 fired".to_owned()];
+    let expected = [
+        skipped(16),
+        skipped(17),
+        skipped(18),
+        skipped(19),
+        "11-20T08:30 fired".to_owned(),
+    ];
     assert_eq!(place.ledger(&daily).await, expected);
     assert_eq!(place.digests().await, ["daily 2026-11-20"]);
 }
@@ -236,25 +375,69 @@ async fn a_full_queue_is_tried_again_and_nothing_is_entered_meanwhile() {
     let daily = daily();
     let one = std::slice::from_ref(&daily);
     place.race(1, one).await;
-    let bounds = |max| Bounds { max_size: Some(max), ..Bounds::default() };
-    place.store.set_bounds(daily.queue.clone(), bounds(1), place.clock.now()).await.unwrap();
-    place.process(1).draft("digests").payload(&br#"{"range":"other","date":"-"}"#[..]).push().await.unwrap();
+    let bounds = |max| Bounds {
+        max_size: Some(max),
+        ..Bounds::default()
+    };
+    place
+        .store
+        .set_bounds(daily.queue.clone(), bounds(1), place.clock.now())
+        .await
+        .unwrap();
+    place
+        .process(1)
+        .draft("digests")
+        .payload(&br#"{"range":"other","date":"-"}"#[..])
+        .push()
+        .await
+        .unwrap();
     place.set("2026-11-16T08:30:00Z");
-    let looked = place.process(2).schedules().look(one).await.unwrap().remove(0);
+    let looked = place
+        .process(2)
+        .schedules()
+        .look(one)
+        .await
+        .unwrap()
+        .remove(0);
     assert_eq!((looked.waiting, looked.entered.len()), (1, 0));
     assert_eq!(place.ledger(&daily).await, ["11-16T08:30 due"]);
-    assert!(place.process(2).schedules().missed(one, place.clock.now()).await.unwrap().is_empty());
+    assert!(
+        place
+            .process(2)
+            .schedules()
+            .missed(one, place.clock.now())
+            .await
+            .unwrap()
+            .is_empty()
+    );
     place.set("2026-11-16T10:00:00Z");
     place.race(2, one).await;
-    let missed = place.process(2).schedules().missed(one, place.clock.now()).await.unwrap();
-    assert_eq!(missed, [(time("2026-11-16T08:30:00Z"), daily.name.clone())], "in no queue is missing");
+    let missed = place
+        .process(2)
+        .schedules()
+        .missed(one, place.clock.now())
+        .await
+        .unwrap();
+    assert_eq!(
+        missed,
+        [(time("2026-11-16T08:30:00Z"), daily.name.clone())],
+        "in no queue is missing"
+    );
     let refused = place.process(2).schedules().trigger(&daily).await;
     assert!(matches!(refused, Err(TriggerError::Full(_))), "{refused:?}");
-    place.store.set_bounds(daily.queue.clone(), bounds(10), place.clock.now()).await.unwrap();
+    place
+        .store
+        .set_bounds(daily.queue.clone(), bounds(10), place.clock.now())
+        .await
+        .unwrap();
     place.race(2, one).await;
     assert_eq!(place.ledger(&daily).await, ["11-16T08:30 made_up"]);
     // One that stays full for longer than anybody looks back is given up, and that is said.
-    place.store.set_bounds(daily.queue.clone(), bounds(2), place.clock.now()).await.unwrap();
+    place
+        .store
+        .set_bounds(daily.queue.clone(), bounds(2), place.clock.now())
+        .await
+        .unwrap();
     place.set("2026-11-17T08:30:00Z");
     place.race(2, one).await;
     place.set("2026-11-24T08:31:00Z");
@@ -278,11 +461,20 @@ async fn a_run_by_hand_is_entered_under_its_own_id_and_touches_no_instant() {
     place.race(1, std::slice::from_ref(&daily)).await;
     let runs = process.schedules().runs(&daily.name, 10).await.unwrap();
     assert_eq!(
-        runs.iter().map(|entry| entry.what.as_str()).collect::<Vec<_>>(),
+        runs.iter()
+            .map(|entry| entry.what.as_str())
+            .collect::<Vec<_>>(),
         ["fired", "triggered", "triggered"]
     );
-    assert_eq!(runs[0].job(&daily.name), Some(job_id(&daily.name, time("2026-11-16T08:30:00Z"))));
-    assert!(runs[1..].iter().any(|entry| entry.job(&daily.name) == Some(first.id)));
+    assert_eq!(
+        runs[0].job(&daily.name),
+        Some(job_id(&daily.name, time("2026-11-16T08:30:00Z")))
+    );
+    assert!(
+        runs[1..]
+            .iter()
+            .any(|entry| entry.job(&daily.name) == Some(first.id))
+    );
     assert_eq!(place.digests().await, ["daily 2026-11-16"; 3]);
     assert_eq!(first.instant, time("2026-11-16T08:00:00Z"));
 }
@@ -290,22 +482,39 @@ async fn a_run_by_hand_is_entered_under_its_own_id_and_touches_no_instant() {
 #[tokio::test]
 async fn even_a_job_that_is_long_gone_is_not_fired_again_when_the_ledger_is_lost() {
     let place = Place::in_memory("2026-11-16T00:00:00Z");
-    let daily = Schedule { since: Some(time("2026-11-16T00:00:00Z")), ..daily() };
+    let daily = Schedule {
+        since: Some(time("2026-11-16T00:00:00Z")),
+        ..daily()
+    };
     let one = std::slice::from_ref(&daily);
     place.race(1, one).await;
     place.set("2026-11-16T08:30:00Z");
     place.race(1, one).await;
-    let worked = place.process(1).worker().handle_raw("digests", |_: Run| async { Ok(()) });
+    let worked = place
+        .process(1)
+        .worker()
+        .handle_raw("digests", |_: Run| async { Ok(()) });
     let gone = backstop::QueueSettings {
-        shelf: backstop::core::port::Shelf { done_for: Span::ZERO, ..Default::default() },
+        shelf: backstop::core::port::Shelf {
+            done_for: Span::ZERO,
+            ..Default::default()
+        },
         ..Default::default()
     };
     assert_eq!(worked.queue("digests", gone).drain().await.unwrap().done, 1);
     assert!(place.jobs().await.is_empty());
-    let query = backstop::core::port::CellQuery { prefix: "ledger/".to_owned(), after: None, limit: 10 };
+    let query = backstop::core::port::CellQuery {
+        prefix: "ledger/".to_owned(),
+        after: None,
+        limit: 10,
+    };
     for cell in place.store.list_cells(query).await.unwrap() {
-        let removal =
-            backstop::core::port::Swap { name: cell.name, seen: Some(cell.version), version: 1, value: None };
+        let removal = backstop::core::port::Swap {
+            name: cell.name,
+            seen: Some(cell.version),
+            version: 1,
+            value: None,
+        };
         place.store.swap(vec![removal]).await.unwrap();
     }
     place.set("2026-11-17T08:00:00Z");
@@ -318,7 +527,10 @@ async fn even_a_job_that_is_long_gone_is_not_fired_again_when_the_ledger_is_lost
 async fn the_ledger_is_bounded_and_years_leave_two_months_behind() {
     let place = Place::in_memory("2026-01-01T00:00:00Z");
     let hourly = Schedule {
-        missed: Missed { policy: Policy::Skip, ..Missed::default() },
+        missed: Missed {
+            policy: Policy::Skip,
+            ..Missed::default()
+        },
         ..schedule("hourly", "0 * * * *")
     };
     let one = std::slice::from_ref(&hourly);
@@ -327,21 +539,49 @@ async fn the_ledger_is_bounded_and_years_leave_two_months_behind() {
         place.clock.advance(Span::days(3));
         place.race(1, one).await;
     }
-    let query = backstop::core::port::CellQuery { prefix: "ledger/".to_owned(), after: None, limit: 1_000 };
+    let query = backstop::core::port::CellQuery {
+        prefix: "ledger/".to_owned(),
+        after: None,
+        limit: 1_000,
+    };
     let pages = place.store.list_cells(query).await.unwrap().len();
     assert!((60..70).contains(&pages), "{pages} pages");
     // Away for longer than it looks back: what is older is explained as far as the ledger goes.
     place.clock.advance(Span::days(10));
     place.race(1, one).await;
-    let runs = place.process(1).schedules().runs(&hourly.name, 24 * 11).await.unwrap();
-    let old = runs.iter().filter(|entry| entry.what == What::Missed(Why::TooOld)).count();
+    let runs = place
+        .process(1)
+        .schedules()
+        .runs(&hourly.name, 24 * 11)
+        .await
+        .unwrap();
+    let old = runs
+        .iter()
+        .filter(|entry| entry.what == What::Missed(Why::TooOld))
+        .count();
     assert!((71..=73).contains(&old), "{old}");
 }
 
 #[tokio::test]
 async fn a_worker_whose_schedule_cannot_work_does_not_start() {
     let place = Place::in_memory("2026-01-01T00:00:00Z");
-    let bad = Schedule { missed: Missed { max: 0, ..Missed::default() }, ..daily() };
-    let refused = place.process(1).worker().schedule(bad).start().err().unwrap().to_string();
-    assert!(refused.contains("schedule daily: missed.max is 0"), "{refused}");
+    let bad = Schedule {
+        missed: Missed {
+            max: 0,
+            ..Missed::default()
+        },
+        ..daily()
+    };
+    let refused = place
+        .process(1)
+        .worker()
+        .schedule(bad)
+        .start()
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        refused.contains("schedule daily: missed.max is 0"),
+        "{refused}"
+    );
 }

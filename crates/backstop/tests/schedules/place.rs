@@ -4,7 +4,9 @@ use backstop::core::Job;
 use backstop::core::amend::Filter;
 use backstop::core::port::{PageQuery, Store};
 use backstop::schedules::{Cron, Entry, Missed, Policy, Zone};
-use backstop::{Backstop, Clock, ManualClock, QueueName, Random, Schedule, ScheduleName, Span, Time};
+use backstop::{
+    Backstop, Clock, ManualClock, QueueName, Random, Schedule, ScheduleName, Span, Time,
+};
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
 
@@ -15,7 +17,10 @@ pub(crate) fn time(text: &str) -> Time {
 pub(crate) fn schedule(name: &str, cron: &str) -> Schedule {
     Schedule {
         timezone: Zone::new("Europe/London").unwrap(),
-        missed: Missed { policy: Policy::All, ..Missed::default() },
+        missed: Missed {
+            policy: Policy::All,
+            ..Missed::default()
+        },
         ..Schedule::new(
             ScheduleName::new(name).unwrap(),
             Cron::new(cron).unwrap(),
@@ -25,13 +30,25 @@ pub(crate) fn schedule(name: &str, cron: &str) -> Schedule {
 }
 
 pub(crate) fn daily() -> Schedule {
-    let payload = serde_json::json!({ "range": "daily" }).as_object().unwrap().clone();
-    Schedule { payload, ..schedule("daily", "30 8 * * *") }
+    let payload = serde_json::json!({ "range": "daily" })
+        .as_object()
+        .unwrap()
+        .clone();
+    Schedule {
+        payload,
+        ..schedule("daily", "30 8 * * *")
+    }
 }
 
 pub(crate) fn weekly() -> Schedule {
-    let payload = serde_json::json!({ "range": "weekly" }).as_object().unwrap().clone();
-    Schedule { payload, ..schedule("weekly", "30 8 * * 6") }
+    let payload = serde_json::json!({ "range": "weekly" })
+        .as_object()
+        .unwrap()
+        .clone();
+    Schedule {
+        payload,
+        ..schedule("weekly", "30 8 * * 6")
+    }
 }
 
 /// A store and a clock that several processes share.
@@ -46,12 +63,18 @@ impl Place {
     }
 
     pub(crate) fn on(store: Arc<dyn Store>, now: &str) -> Self {
-        Self { store, clock: Arc::new(ManualClock::at(time(now))) }
+        Self {
+            store,
+            clock: Arc::new(ManualClock::at(time(now))),
+        }
     }
 
     /// On a store that is reached under an address.
     pub(crate) async fn at(address: &str, now: &str) -> Self {
-        Self::on(Arc::clone(Backstop::open(address).await.unwrap().store()), now)
+        Self::on(
+            Arc::clone(Backstop::open(address).await.unwrap().store()),
+            now,
+        )
     }
 
     /// A process of its own.
@@ -60,7 +83,11 @@ impl Place {
     }
 
     pub(crate) fn process_on(&self, store: Arc<dyn Store>, seed: u64) -> Backstop {
-        Backstop::on(store, Arc::<ManualClock>::clone(&self.clock), Random::seeded(seed))
+        Backstop::on(
+            store,
+            Arc::<ManualClock>::clone(&self.clock),
+            Random::seeded(seed),
+        )
     }
 
     pub(crate) fn set(&self, now: &str) {
@@ -90,15 +117,24 @@ impl Place {
     }
 
     pub(crate) async fn jobs(&self) -> Vec<Job> {
-        let query = PageQuery { filter: Filter::default(), limit: 1_000, ..PageQuery::default() };
+        let query = PageQuery {
+            filter: Filter::default(),
+            limit: 1_000,
+            ..PageQuery::default()
+        };
         self.store.jobs(query, self.clock.now()).await.unwrap().jobs
     }
 
     /// Range and date of every job, in order.
     pub(crate) async fn digests(&self) -> Vec<String> {
         let told = |job: &Job| {
-            let payload: serde_json::Value = serde_json::from_slice(job.payload.as_bytes()).unwrap();
-            format!("{} {}", payload["range"].as_str().unwrap(), payload["date"].as_str().unwrap())
+            let payload: serde_json::Value =
+                serde_json::from_slice(job.payload.as_bytes()).unwrap();
+            format!(
+                "{} {}",
+                payload["range"].as_str().unwrap(),
+                payload["date"].as_str().unwrap()
+            )
         };
         let mut digests: Vec<String> = self.jobs().await.iter().map(told).collect();
         digests.sort();
@@ -107,9 +143,18 @@ impl Place {
 
     /// The ledger in words, the oldest first.
     pub(crate) async fn ledger(&self, schedule: &Schedule) -> Vec<String> {
-        let runs = self.process(99).schedules().runs(&schedule.name, 1_000).await.unwrap();
+        let runs = self
+            .process(99)
+            .schedules()
+            .runs(&schedule.name, 1_000)
+            .await
+            .unwrap();
         let told = |entry: &Entry| {
-            let why = entry.what.why().map(|why| format!(" ({why})")).unwrap_or_default();
+            let why = entry
+                .what
+                .why()
+                .map(|why| format!(" ({why})"))
+                .unwrap_or_default();
             format!("{} {}{why}", &entry.instant.to_string()[5..16], entry.what)
         };
         runs.iter().rev().map(told).collect()

@@ -45,15 +45,26 @@ async fn a_lost_week_is_made_up(place: &Place) {
     let (daily, weekly) = (daily(), weekly());
     let both = [daily.clone(), weekly.clone()];
     place.race(3, &both).await;
-    assert_eq!(place.digests().await, Vec::<String>::new(), "nothing was expected before it was registered");
+    assert_eq!(
+        place.digests().await,
+        Vec::<String>::new(),
+        "nothing was expected before it was registered"
+    );
     place.set("2026-10-27T08:30:00Z");
     place.race(3, &both).await;
     assert_eq!(place.digests().await, ["daily 2026-10-27"]);
     // Summer time ended on the 25th; the week that is lost is one of winter time.
     place.set("2026-11-03T09:31:00Z");
-    let missed = place.process(5).schedules().missed(&both, place.clock.now()).await.unwrap();
-    let missed: Vec<String> =
-        missed.iter().map(|(at, name)| format!("{} {name}", &at.to_string()[5..16])).collect();
+    let missed = place
+        .process(5)
+        .schedules()
+        .missed(&both, place.clock.now())
+        .await
+        .unwrap();
+    let missed: Vec<String> = missed
+        .iter()
+        .map(|(at, name)| format!("{} {name}", &at.to_string()[5..16]))
+        .collect();
     let expected = [
         "10-28T08:30 daily",
         "10-29T08:30 daily",
@@ -79,20 +90,36 @@ async fn a_lost_week_is_made_up(place: &Place) {
         "daily 2026-11-03",
         "weekly 2026-10-31",
     ];
-    assert_eq!(place.digests().await, digests, "exactly the missing dates, none twice");
+    assert_eq!(
+        place.digests().await,
+        digests,
+        "exactly the missing dates, none twice"
+    );
     assert_eq!(place.ledger(&weekly).await, ["10-31T08:30 made_up"]);
     let ledger = place.ledger(&daily).await;
     assert_eq!(
         (ledger.len(), ledger[0].as_str(), ledger[1].as_str()),
         (8, "10-27T08:30 fired", "10-28T08:30 made_up")
     );
-    assert!(place.process(5).schedules().missed(&both, place.clock.now()).await.unwrap().is_empty());
+    assert!(
+        place
+            .process(5)
+            .schedules()
+            .missed(&both, place.clock.now())
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 /// However many race for them, and in whatever order they come to agree on days.
 async fn what_is_made_up_runs_oldest_first(place: &Place) {
     let often = Schedule {
-        missed: Missed { policy: Policy::All, max: 100, ..Missed::default() },
+        missed: Missed {
+            policy: Policy::All,
+            max: 100,
+            ..Missed::default()
+        },
         ..schedule("often", "0 */3 * * *")
     };
     let one = std::slice::from_ref(&often);
@@ -103,13 +130,27 @@ async fn what_is_made_up_runs_oldest_first(place: &Place) {
     let noting = Arc::clone(&ran);
     let note = move |run: Run| {
         let payload: serde_json::Value = serde_json::from_slice(run.payload()).unwrap();
-        noting.lock().unwrap().push(payload["instant"].as_str().unwrap().to_owned());
+        noting
+            .lock()
+            .unwrap()
+            .push(payload["instant"].as_str().unwrap().to_owned());
         async { Ok(()) }
     };
-    place.process(7).worker().handle_raw("digests", note).drain().await.unwrap();
+    place
+        .process(7)
+        .worker()
+        .handle_raw("digests", note)
+        .drain()
+        .await
+        .unwrap();
     let ran = ran.lock().unwrap().clone();
     let mut sorted = ran.clone();
     sorted.sort();
     assert_eq!(ran, sorted, "as they were due");
-    assert!((40..=42).contains(&ran.len()), "{} since {}", ran.len(), place.clock.now());
+    assert!(
+        (40..=42).contains(&ran.len()),
+        "{} since {}",
+        ran.len(),
+        place.clock.now()
+    );
 }

@@ -14,8 +14,14 @@ struct Useless(usize);
 #[async_trait::async_trait]
 impl Finder for Useless {
     async fn find(&self, _: Time, max: usize) -> Result<Found, FindError> {
-        let unusable = |row: usize| Unusable { row: row.into(), why: "no key".to_owned() };
-        Ok(Found { unusable: (0..self.0.min(max)).map(unusable).collect(), ..Found::default() })
+        let unusable = |row: usize| Unusable {
+            row: row.into(),
+            why: "no key".to_owned(),
+        };
+        Ok(Found {
+            unusable: (0..self.0.min(max)).map(unusable).collect(),
+            ..Found::default()
+        })
     }
 }
 
@@ -27,7 +33,11 @@ impl Finder for Hidden {
     async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError> {
         let mut found = Useless(self.0).find(cutoff, max).await?;
         let key = UniqueKey::new("lost").expect("a key");
-        let lost = Finding { row: json!("lost"), key, payload: Payload::default() };
+        let lost = Finding {
+            row: json!("lost"),
+            key,
+            payload: Payload::default(),
+        };
         found.findings.extend((max > self.0).then_some(lost));
         Ok(found)
     }
@@ -38,7 +48,10 @@ async fn rows_that_stay_as_they_are_do_not_hide_a_lost_one_behind_them() {
     let world = World::in_memory();
     let sweep = Sweep::new("hidden", "q", Hidden(10_001)).expect("a sweep");
     let report = world.backstop.sweeper(&sweep).run().await.expect("it runs");
-    assert_eq!((report.unusable.len(), report.enqueued), (10_001, vec![json!("lost")]));
+    assert_eq!(
+        (report.unusable.len(), report.enqueued),
+        (10_001, vec![json!("lost")])
+    );
     assert!(!report.is_cut && !report.unseen);
     assert_eq!(world.jobs(State::Ready).await.len(), 1);
 }
@@ -50,7 +63,12 @@ async fn what_no_run_can_look_at_is_told() {
         let sweep = Sweep::new("useless", "q", Useless(rows)).expect("a sweep");
         let report = world.backstop.sweeper(&sweep).run().await.expect("it runs");
         assert_eq!((report.unseen, report.is_cut), (unseen, unseen));
-        let runs = world.backstop.sweeper(&sweep).history().await.expect("the history");
+        let runs = world
+            .backstop
+            .sweeper(&sweep)
+            .history()
+            .await
+            .expect("the history");
         assert_eq!(runs[0].unseen, unseen);
     }
 }
@@ -108,19 +126,37 @@ mod rows {
     }
 
     fn bytes(found: &Found) -> usize {
-        found.findings.iter().map(|finding| finding.payload.as_bytes().len()).sum()
+        found
+            .findings
+            .iter()
+            .map(|finding| finding.payload.as_bytes().len())
+            .sum()
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_search_holds_no_more_than_its_bound_and_no_payload_that_nobody_asked_for() {
         for database in Database::all() {
             let query = query(&database);
-            let keys = query.find_wanted(START, 1_000, &Wanted::Keys).await.expect("found");
+            let keys = query
+                .find_wanted(START, 1_000, &Wanted::Keys)
+                .await
+                .expect("found");
             let url = database.url();
-            assert_eq!((keys.findings.len(), bytes(&keys), keys.is_cut), (ROWS, 0, false), "{url}");
+            assert_eq!(
+                (keys.findings.len(), bytes(&keys), keys.is_cut),
+                (ROWS, 0, false),
+                "{url}"
+            );
             let all = query.find(START, 1_000).await.expect("found");
-            assert!(all.is_cut && all.findings.len() < ROWS, "{url}: {} of them", all.findings.len());
-            assert!((SWEEP_BYTES_MAX - EACH..SWEEP_BYTES_MAX + 2 * EACH).contains(&bytes(&all)), "{url}");
+            assert!(
+                all.is_cut && all.findings.len() < ROWS,
+                "{url}: {} of them",
+                all.findings.len()
+            );
+            assert!(
+                (SWEEP_BYTES_MAX - EACH..SWEEP_BYTES_MAX + 2 * EACH).contains(&bytes(&all)),
+                "{url}"
+            );
         }
     }
 
@@ -130,9 +166,16 @@ mod rows {
         let world = World::in_memory();
         let sweep = Sweep::new("big", "q", query(&database)).expect("a sweep");
         let first = world.backstop.sweeper(&sweep).run().await.expect("it runs");
-        assert!(first.is_cut && first.enqueued.len() < ROWS, "{} of them", first.enqueued.len());
+        assert!(
+            first.is_cut && first.enqueued.len() < ROWS,
+            "{} of them",
+            first.enqueued.len()
+        );
         let second = world.backstop.sweeper(&sweep).run().await.expect("it runs");
-        assert_eq!((first.enqueued.len() + second.enqueued.len(), second.is_cut), (ROWS, false));
+        assert_eq!(
+            (first.enqueued.len() + second.enqueued.len(), second.is_cut),
+            (ROWS, false)
+        );
         assert_eq!(second.alive.len(), first.enqueued.len());
     }
 }

@@ -41,7 +41,9 @@ impl Finder for Table {
         self.searches.fetch_add(1, Ordering::Relaxed);
         let found: Vec<u64> = {
             let rows = self.rows.lock().expect("rows");
-            let old = rows.iter().filter(|(_, (at, processed))| *at <= cutoff && !processed);
+            let old = rows
+                .iter()
+                .filter(|(_, (at, processed))| *at <= cutoff && !processed);
             old.map(|(id, _)| *id).take(max).collect()
         };
         if let Some(id) = self.quick.lock().expect("one").take() {
@@ -75,35 +77,67 @@ impl World {
     pub(crate) fn on(store: Arc<dyn Store>) -> Self {
         let clock = Arc::new(ManualClock::at(START));
         let store = Arc::new(Flaky::new(store, 1));
-        let backstop =
-            Backstop::on(Arc::<Flaky>::clone(&store), Arc::<ManualClock>::clone(&clock), Random::seeded(3));
-        Self { backstop, clock, store, table: Table::default() }
+        let backstop = Backstop::on(
+            Arc::<Flaky>::clone(&store),
+            Arc::<ManualClock>::clone(&clock),
+            Random::seeded(3),
+        );
+        Self {
+            backstop,
+            clock,
+            store,
+            table: Table::default(),
+        }
     }
 
     /// On a store that is reached under an address.
     pub(crate) async fn at(address: &str) -> Self {
-        Self::on(Arc::clone(Backstop::open(address).await.expect("opened").store()))
+        Self::on(Arc::clone(
+            Backstop::open(address).await.expect("opened").store(),
+        ))
     }
 
     /// Does something to all jobs in a state.
     pub(crate) async fn amend(&self, action: Action, only: State) {
         let ids = self.jobs(only).await.iter().map(|job| job.id).collect();
         let selection = Selection::Ids(ids);
-        let amendment = Amendment { selection, action, only: Some(only), cursor: None, max: 100 };
-        let amended = self.store.amend(amendment, self.backstop.now()).await.expect("amended");
+        let amendment = Amendment {
+            selection,
+            action,
+            only: Some(only),
+            cursor: None,
+            max: 100,
+        };
+        let amended = self
+            .store
+            .amend(amendment, self.backstop.now())
+            .await
+            .expect("amended");
         assert!(amended.applied > 0);
     }
 
     pub(crate) fn sweep(&self) -> Sweep {
-        Sweep::new("lost", "q", self.table.clone()).expect("a sweep").kind("process").expect("a kind")
+        Sweep::new("lost", "q", self.table.clone())
+            .expect("a sweep")
+            .kind("process")
+            .expect("a kind")
     }
 
     pub(crate) async fn run(&self) -> Report {
-        self.backstop.sweeper(&self.sweep()).run().await.expect("it runs")
+        self.backstop
+            .sweeper(&self.sweep())
+            .run()
+            .await
+            .expect("it runs")
     }
 
     pub(crate) async fn push(&self, id: u64) {
-        let draft = self.backstop.draft("q").kind("process").json(&id).unique_key(&format!("row:{id}"));
+        let draft = self
+            .backstop
+            .draft("q")
+            .kind("process")
+            .json(&id)
+            .unique_key(&format!("row:{id}"));
         draft.push().await.expect("pushed");
     }
 
@@ -114,16 +148,33 @@ impl World {
     /// Runs what is ready to a good end.
     pub(crate) async fn work(&self) {
         let done = |_: Run| async { Ok::<(), Fail>(()) };
-        self.backstop.worker().handle_raw("q", done).drain().await.expect("drained");
+        self.backstop
+            .worker()
+            .handle_raw("q", done)
+            .drain()
+            .await
+            .expect("drained");
     }
 }
 
 pub(crate) async fn jobs(backstop: &Backstop, state: Option<State>) -> Vec<Job> {
     let (mut jobs, mut cursor) = (Vec::new(), None);
     loop {
-        let filter = Filter { state, ..Filter::default() };
-        let query = PageQuery { filter, cursor, limit: 1_000, order: Order::Newest };
-        let page = backstop.store().jobs(query, backstop.now()).await.expect("the store lists");
+        let filter = Filter {
+            state,
+            ..Filter::default()
+        };
+        let query = PageQuery {
+            filter,
+            cursor,
+            limit: 1_000,
+            order: Order::Newest,
+        };
+        let page = backstop
+            .store()
+            .jobs(query, backstop.now())
+            .await
+            .expect("the store lists");
         jobs.extend(page.jobs);
         cursor = page.next;
         if cursor.is_none() {
@@ -141,6 +192,10 @@ pub(crate) async fn requeue(world: &World, id: JobId) {
         cursor: None,
         max: 1,
     };
-    let amended = world.store.amend(amendment, world.backstop.now()).await.expect("amended");
+    let amended = world
+        .store
+        .amend(amendment, world.backstop.now())
+        .await
+        .expect("amended");
     assert_eq!(amended.applied, 1);
 }

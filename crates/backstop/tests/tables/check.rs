@@ -17,23 +17,48 @@ async fn what_a_table_lacks_is_said_with_the_statement_that_adds_it() {
         let bare = adopted.check().await.expect("checked");
         assert!(!bare.is_fine());
         assert_eq!(bare.missing.len(), 2, "{:?}", bare.missing);
-        let refused = adopted.due(noon(), None).await.expect_err("no columns").to_string();
-        assert!(refused.contains("FAILURES") && refused.contains("table check"), "{refused}");
+        let refused = adopted
+            .due(noon(), None)
+            .await
+            .expect_err("no columns")
+            .to_string();
+        assert!(
+            refused.contains("FAILURES") && refused.contains("table check"),
+            "{refused}"
+        );
         database.sql(&bare.missing.join("\n"));
         let complete = adopted.check().await.expect("checked");
         assert!(complete.is_fine(), "{complete:?}");
-        assert_eq!(complete.indexes.iter().filter(|index| index.existing.is_none()).count(), 2);
+        assert_eq!(
+            complete
+                .indexes
+                .iter()
+                .filter(|index| index.existing.is_none())
+                .count(),
+            2
+        );
         assert!(!complete.plan.is_empty());
         for index in &complete.indexes {
             database.sql(&index.ddl.replace("CONCURRENTLY ", ""));
         }
         let indexed = adopted.check().await.expect("checked");
-        assert!(indexed.indexes.iter().all(|index| index.existing.is_some()), "{:?}", indexed.indexes);
+        assert!(
+            indexed.indexes.iter().all(|index| index.existing.is_some()),
+            "{:?}",
+            indexed.indexes
+        );
         assert_eq!(indexed.plan_indexed, Some(indexed.plan.clone()));
         let plan = complete.plan_indexed.expect("a plan on a copy").join("\n");
-        assert!(plan.contains("backlog_due") && plan.contains("backlog_inserted"), "{plan}");
+        assert!(
+            plan.contains("backlog_due") && plan.contains("backlog_inserted"),
+            "{plan}"
+        );
         if matches!(database, Database::Sqlite(_)) {
-            assert!(!indexed.plan.join("\n").contains("SCAN BACKLOG"), "{:?}", indexed.plan);
+            assert!(
+                !indexed.plan.join("\n").contains("SCAN BACKLOG"),
+                "{:?}",
+                indexed.plan
+            );
         }
     }
 }
@@ -46,12 +71,19 @@ async fn a_table_of_days_is_told_to_add_a_column_that_keeps_the_time() {
              INSERT INTO BACKLOG VALUES (1, 'NEW', '2026-03-01')",
         );
         let (test, calls) = (at_noon(), Calls::default());
-        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        let adopted = test
+            .backstop
+            .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
         database.sql(&adopted.check().await.expect("checked").missing.join("\n"));
         let complete = adopted.check().await.expect("checked");
         assert!(complete.is_fine(), "{complete:?}");
         assert_eq!(run(&adopted, noon()).await.failed, 1, "{}", database.url());
-        assert_eq!(run(&adopted, minutes(1)).await.failed, 1, "after a minute: {}", database.url());
+        assert_eq!(
+            run(&adopted, minutes(1)).await.failed,
+            1,
+            "after a minute: {}",
+            database.url()
+        );
     }
 }
 
@@ -64,11 +96,21 @@ async fn the_statement_that_adds_a_status_says_the_word_whatever_it_is() {
             "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, DATE_INSERTED {time}, FAILURES INTEGER, LAST_FAILURE {time});
              INSERT INTO BACKLOG VALUES (1, '2026-03-01 11:00:00', 0, NULL)"
         ));
-        let states = States { new: WORD.to_owned(), ..States::default() };
+        let states = States {
+            new: WORD.to_owned(),
+            ..States::default()
+        };
         let test = at_noon();
-        let adopted = test.backstop.adopted(&table(&database, FIBONACCI).states(states).expect("states"));
+        let adopted = test
+            .backstop
+            .adopted(&table(&database, FIBONACCI).states(states).expect("states"));
         database.sql(&adopted.check().await.expect("checked").missing.join("\n"));
-        assert_eq!(due(&adopted, noon()).await, [json!(1)], "{}", database.url());
+        assert_eq!(
+            due(&adopted, noon()).await,
+            [json!(1)],
+            "{}",
+            database.url()
+        );
     }
 }
 
@@ -84,7 +126,12 @@ async fn a_table_with_other_names_is_told_how_to_map_them() {
         let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
         let checked = adopted.check().await.expect("checked");
         let expected = r#"columns = { status = "order_state", inserted = "created_at", failures = "attempts", last_failure = "failed_at" }"#;
-        assert_eq!(checked.proposal.as_deref(), Some(expected), "{}", database.url());
+        assert_eq!(
+            checked.proposal.as_deref(),
+            Some(expected),
+            "{}",
+            database.url()
+        );
         assert!(!checked.is_fine());
     }
 }
@@ -94,7 +141,10 @@ async fn a_table_of_which_no_row_could_be_worked_off_is_not_fine() {
     for database in Database::all() {
         let time = Dates::Native.type_name(&database);
         let rows = |from: u32, to: u32, word: &str| {
-            (from..to).map(|id| format!("({id}, '{word}', NULL, 0, NULL)")).collect::<Vec<_>>().join(", ")
+            (from..to)
+                .map(|id| format!("({id}, '{word}', NULL, 0, NULL)"))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         database.sql(&format!(
             "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {time} NULL,
@@ -104,25 +154,63 @@ async fn a_table_of_which_no_row_could_be_worked_off_is_not_fine() {
             rows(8, 10, "paid"),
         ));
         let problem = |checked: &backstop::tables::Checked, role| {
-            let column = checked.columns.iter().find(|column| column.role == role).expect("a column");
+            let column = checked
+                .columns
+                .iter()
+                .find(|column| column.role == role)
+                .expect("a column");
             column.problem.clone().unwrap_or_default()
         };
         let test = at_noon();
-        let usual = test.backstop.adopted(&table(&database, FIBONACCI)).check().await.expect("checked");
+        let usual = test
+            .backstop
+            .adopted(&table(&database, FIBONACCI))
+            .check()
+            .await
+            .expect("checked");
         assert!(!usual.is_fine(), "{}", database.url());
-        assert_eq!(problem(&usual, "status"), "none of its words is NEW, ERROR or SUCCESS");
+        assert_eq!(
+            problem(&usual, "status"),
+            "none of its words is NEW, ERROR or SUCCESS"
+        );
         let told = "8 rows have the status open, 2 paid: none is NEW, ERROR or SUCCESS; see `states`; 10 have no date";
-        assert!(usual.notes.iter().any(|note| note == told), "{:?}", usual.notes);
-        let states = States { new: "open".to_owned(), success: "paid".to_owned(), ..States::default() };
+        assert!(
+            usual.notes.iter().any(|note| note == told),
+            "{:?}",
+            usual.notes
+        );
+        let states = States {
+            new: "open".to_owned(),
+            success: "paid".to_owned(),
+            ..States::default()
+        };
         let named = table(&database, FIBONACCI).states(states).expect("states");
-        let named = test.backstop.adopted(&named).check().await.expect("checked");
-        assert_eq!(problem(&named, "inserted"), "no row that is to be worked off has a date");
+        let named = test
+            .backstop
+            .adopted(&named)
+            .check()
+            .await
+            .expect("checked");
+        assert_eq!(
+            problem(&named, "inserted"),
+            "no row that is to be worked off has a date"
+        );
         assert!(!named.is_fine(), "{}", database.url());
-        let dated = "UPDATE BACKLOG SET DATE_INSERTED = '2026-03-01 11:00:00' WHERE STATUS = 'open'";
+        let dated =
+            "UPDATE BACKLOG SET DATE_INSERTED = '2026-03-01 11:00:00' WHERE STATUS = 'open'";
         database.sql(dated);
-        let states = States { new: "open".to_owned(), success: "paid".to_owned(), ..States::default() };
+        let states = States {
+            new: "open".to_owned(),
+            success: "paid".to_owned(),
+            ..States::default()
+        };
         let named = table(&database, FIBONACCI).states(states).expect("states");
-        let named = test.backstop.adopted(&named).check().await.expect("checked");
+        let named = test
+            .backstop
+            .adopted(&named)
+            .check()
+            .await
+            .expect("checked");
         assert!(named.is_fine(), "{}: {named:?}", database.url());
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::databases::Database;
 use crate::ground::{
-    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_anew, create_indexes, due, fresh, insert,
-    minutes, noon, run, table,
+    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, create_anew, create_indexes, due, fresh,
+    insert, minutes, noon, run, table,
 };
 use backstop::core::table::date::read_text;
 use backstop::core::table::{Fate, OpenRow};
@@ -14,14 +14,28 @@ use serde_json::{Value, json};
 async fn a_date_of_nothing_does_not_tell_how_dates_are_written() {
     for database in Database::all() {
         create(&database, Dates::Millis);
-        let nothing = OpenRow { last_failure: Some(Time::from_micros(0)), ..fresh(noon()) };
-        insert(&database, Dates::Millis, &[(1, "NEW", nothing), (2, "ERROR", nothing)]);
+        let nothing = OpenRow {
+            last_failure: Some(Time::from_micros(0)),
+            ..fresh(noon())
+        };
+        insert(
+            &database,
+            Dates::Millis,
+            &[(1, "NEW", nothing), (2, "ERROR", nothing)],
+        );
         let (test, calls) = (at_noon(), Calls::default());
-        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        let adopted = test
+            .backstop
+            .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
         let pass = run(&adopted, noon()).await;
         assert_eq!((pass.failed, pass.redated), (2, 0), "{}", database.url());
         let written = format!("BACKLOG WHERE LAST_FAILURE = {}", noon().as_millis());
-        assert_eq!(database.count(&written), 2, "in milliseconds, as the other date: {}", database.url());
+        assert_eq!(
+            database.count(&written),
+            2,
+            "in milliseconds, as the other date: {}",
+            database.url()
+        );
     }
 }
 
@@ -29,28 +43,45 @@ async fn a_date_of_nothing_does_not_tell_how_dates_are_written() {
 async fn the_date_of_a_failure_is_told_by_rows_that_failed_however_many_did_not() {
     for database in Database::all() {
         create(&database, Dates::Seconds);
-        let rows: Vec<(i64, &str, OpenRow)> =
-            (2..=150).map(|id| (id, "SUCCESS", fresh(minutes(-id)))).collect();
+        let rows: Vec<(i64, &str, OpenRow)> = (2..=150)
+            .map(|id| (id, "SUCCESS", fresh(minutes(-id))))
+            .collect();
         insert(&database, Dates::Seconds, &rows);
         // Its owner writes one date in seconds and the other in milliseconds.
-        let (inserted, failed) = (Dates::Seconds.literal(minutes(-200)), minutes(-1).as_millis());
-        database.sql(&format!("INSERT INTO BACKLOG VALUES (1, 'ERROR', {inserted}, 6, {failed}, 'n')"));
+        let (inserted, failed) = (
+            Dates::Seconds.literal(minutes(-200)),
+            minutes(-1).as_millis(),
+        );
+        database.sql(&format!(
+            "INSERT INTO BACKLOG VALUES (1, 'ERROR', {inserted}, 6, {failed}, 'n')"
+        ));
         let (test, calls) = (at_noon(), Calls::default());
-        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        let adopted = test
+            .backstop
+            .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
         let pass = run(&adopted, noon()).await;
         assert_eq!((pass.due, pass.redated), (0, 0), "{}", database.url());
-        assert_eq!(database.count(&format!("BACKLOG WHERE LAST_FAILURE = {failed}")), 1, "as it was");
+        assert_eq!(
+            database.count(&format!("BACKLOG WHERE LAST_FAILURE = {failed}")),
+            1,
+            "as it was"
+        );
     }
 }
 
 /// A time in many forms, in the zone that each has.
 fn forms(time: Time) -> Vec<String> {
     let local = |hours: i64, minutes: i64| {
-        let there = Time::from_micros(time.as_micros() + (hours * 60 + minutes) * 60_000_000).to_string();
+        let there =
+            Time::from_micros(time.as_micros() + (hours * 60 + minutes) * 60_000_000).to_string();
         there.trim_end_matches('Z').to_owned()
     };
     let (text, plain) = (time.to_string(), local(0, 0).replace('T', " "));
-    let part = if plain.contains('.') { format!("{plain}789") } else { format!("{plain}.0000009") };
+    let part = if plain.contains('.') {
+        format!("{plain}789")
+    } else {
+        format!("{plain}.0000009")
+    };
     vec![
         plain,
         part,
@@ -89,7 +120,10 @@ fn insert_texts(database: &Database, rows: &[(i64, String, u32, Option<String>)]
     let quoted = |text: &String| format!("'{text}'");
     let value = |(id, inserted, failures, last): &(i64, String, u32, Option<String>)| {
         let last = last.as_ref().map_or("NULL".to_owned(), quoted);
-        format!("({id}, 'ERROR', {}, {failures}, {last}, 'n')", quoted(inserted))
+        format!(
+            "({id}, 'ERROR', {}, {failures}, {last}, 'n')",
+            quoted(inserted)
+        )
     };
     let values: Vec<String> = rows.iter().map(value).collect();
     database.sql(&format!("INSERT INTO BACKLOG VALUES {}", values.join(", ")));
@@ -99,13 +133,33 @@ fn texts() -> Vec<(i64, String, u32, Option<String>)> {
     let second = Span::secs(1);
     let age = minutes(-30 * 1_440);
     let mut rows = Vec::new();
-    for time in [age.before(second), age, age.after(second), minutes(-1).after(Span::micros(1)), noon()] {
+    for time in [
+        age.before(second),
+        age,
+        age.after(second),
+        minutes(-1).after(Span::micros(1)),
+        noon(),
+    ] {
         rows.extend(forms(time).into_iter().map(|text| (text, 0, None)));
     }
-    for time in [minutes(-1).before(Span::micros(1)), minutes(-1), minutes(-1).after(Span::micros(1))] {
-        rows.extend(forms(time).into_iter().map(|text| ("2026-03-01 11:00:00".to_owned(), 1, Some(text))));
+    for time in [
+        minutes(-1).before(Span::micros(1)),
+        minutes(-1),
+        minutes(-1).after(Span::micros(1)),
+    ] {
+        rows.extend(
+            forms(time)
+                .into_iter()
+                .map(|text| ("2026-03-01 11:00:00".to_owned(), 1, Some(text))),
+        );
     }
-    for day in ["2026-02-28", "2026-03-01", "2026-01-30", "2026-01-29", "2024-02-29"] {
+    for day in [
+        "2026-02-28",
+        "2026-03-01",
+        "2026-01-30",
+        "2026-01-29",
+        "2024-02-29",
+    ] {
         rows.push((day.to_owned(), 0, None));
         rows.push(("2026-03-01 11:00:00".to_owned(), 3, Some(day.to_owned())));
     }
@@ -131,7 +185,9 @@ async fn check_texts(database: &Database) {
     let rows = texts();
     insert_texts(database, &rows);
     let test = at_noon();
-    let table = table(database, FIBONACCI).max_records(1_000).expect("a number");
+    let table = table(database, FIBONACCI)
+        .max_records(1_000)
+        .expect("a number");
     let fate = |inserted: &str, failures: u32, last: Option<&str>| {
         let inserted = read_text(inserted)?.0;
         let last_failure = last.map(read_text);
@@ -139,7 +195,18 @@ async fn check_texts(database: &Database) {
             return None;
         }
         let last_failure = last_failure.flatten().map(|(time, _)| time);
-        Some((inserted, table.rules().judge(OpenRow { inserted, failures, last_failure }, None, noon())))
+        Some((
+            inserted,
+            table.rules().judge(
+                OpenRow {
+                    inserted,
+                    failures,
+                    last_failure,
+                },
+                None,
+                noon(),
+            ),
+        ))
     };
     let (mut expected, mut counts) = (Vec::new(), [0_u64; 4]);
     for (id, inserted, failures, last) in &rows {
@@ -151,18 +218,38 @@ async fn check_texts(database: &Database) {
         }
     }
     expected.sort_unstable();
-    let expected: Vec<Value> = expected.into_iter().rev().map(|(_, id)| json!(id)).collect();
+    let expected: Vec<Value> = expected
+        .into_iter()
+        .rev()
+        .map(|(_, id)| json!(id))
+        .collect();
     counts[0] = expected.len() as u64;
     assert_eq!(counts[3], 2 * NO_DATES.len() as u64);
     let calls = Calls::default();
-    let adopted = test.backstop.adopted(&calls.table(table.clone(), |_| false));
+    let adopted = test
+        .backstop
+        .adopted(&calls.table(table.clone(), |_| false));
     let listed = due(&adopted, noon()).await;
     assert_eq!(listed, expected, "{}", database.url());
     let status = adopted.status(noon()).await.expect("a status");
-    assert_eq!([status.due, status.waiting, status.expired, status.undated], counts, "{}", database.url());
+    assert_eq!(
+        [status.due, status.waiting, status.expired, status.undated],
+        counts,
+        "{}",
+        database.url()
+    );
     let pass = run(&adopted, noon()).await;
-    assert_eq!((pass.succeeded, pass.overtaken), (expected.len(), 0), "{}", database.url());
-    assert_eq!((pass.undated, calls.keys().len()), (counts[3], expected.len()), "told of, and not tried");
+    assert_eq!(
+        (pass.succeeded, pass.overtaken),
+        (expected.len(), 0),
+        "{}",
+        database.url()
+    );
+    assert_eq!(
+        (pass.undated, calls.keys().len()),
+        (counts[3], expected.len()),
+        "told of, and not tried"
+    );
     assert_eq!(run(&adopted, noon()).await.due, 0, "{}", database.url());
 }
 
@@ -173,19 +260,37 @@ async fn one_text_in_another_zone_among_many_is_not_passed_over() {
         create_indexes(&database);
         let rows: Vec<(i64, &str, OpenRow)> = (2..=300)
             .map(|id| {
-                let failed =
-                    OpenRow { failures: 20, last_failure: Some(minutes(-id)), ..fresh(minutes(-id)) };
+                let failed = OpenRow {
+                    failures: 20,
+                    last_failure: Some(minutes(-id)),
+                    ..fresh(minutes(-id))
+                };
                 (id, "ERROR", failed)
             })
             .collect();
         insert(&database, Dates::Rfc3339, &rows);
         // A minute ago, where clocks are five hours ahead.
         let failed = Some("2026-03-01T16:59:00+05:00".to_owned());
-        insert_texts(&database, &[(1, "2026-01-30T19:00:00.5+07:00".to_owned(), 1, failed)]);
+        insert_texts(
+            &database,
+            &[(1, "2026-01-30T19:00:00.5+07:00".to_owned(), 1, failed)],
+        );
         let test = at_noon();
-        let adopted = test.backstop.adopted(&Calls::default().table(table(&database, FIBONACCI), |_| false));
-        assert_eq!(due(&adopted, noon()).await, [json!(1)], "{}", database.url());
-        assert_eq!(run(&adopted, noon()).await.succeeded, 1, "{}", database.url());
+        let adopted = test
+            .backstop
+            .adopted(&Calls::default().table(table(&database, FIBONACCI), |_| false));
+        assert_eq!(
+            due(&adopted, noon()).await,
+            [json!(1)],
+            "{}",
+            database.url()
+        );
+        assert_eq!(
+            run(&adopted, noon()).await.succeeded,
+            1,
+            "{}",
+            database.url()
+        );
     }
 }
 
@@ -194,7 +299,11 @@ async fn dates_without_an_end_and_dates_of_nothing_are_not_tried_over_and_over()
     for database in Database::all() {
         create(
             &database,
-            if matches!(database, Database::Sqlite(_)) { Dates::Seconds } else { Dates::Native },
+            if matches!(database, Database::Sqlite(_)) {
+                Dates::Seconds
+            } else {
+                Dates::Native
+            },
         );
         // SQLite: what is no number in a column of numbers.
         database.sql(database.dialect(
@@ -203,7 +312,9 @@ async fn dates_without_an_end_and_dates_of_nothing_are_not_tried_over_and_over()
             "SET sql_mode = ''; INSERT INTO BACKLOG VALUES (1, 'NEW', '2026-03-00', 0, NULL, ''), (2, 'ERROR', '2026-03-01', 1, '0000-00-00', ''), (3, 'NEW', '0000-00-00', 0, NULL, '')",
         ));
         let (test, calls) = (at_noon(), Calls::default());
-        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| false));
+        let adopted = test
+            .backstop
+            .adopted(&calls.table(table(&database, FIBONACCI), |_| false));
         let status = adopted.status(noon()).await.expect("a status");
         let counts = [status.due, status.waiting, status.expired, status.undated];
         let expected = match database {
@@ -213,7 +324,12 @@ async fn dates_without_an_end_and_dates_of_nothing_are_not_tried_over_and_over()
         };
         assert_eq!(counts, expected, "{}", database.url());
         let pass = run(&adopted, noon()).await;
-        assert_eq!((pass.succeeded as u64, pass.overtaken), (expected[0], 0), "{}", database.url());
+        assert_eq!(
+            (pass.succeeded as u64, pass.overtaken),
+            (expected[0], 0),
+            "{}",
+            database.url()
+        );
     }
 }
 
@@ -223,9 +339,17 @@ async fn a_form_that_a_column_cannot_have_is_refused() {
         create(&database, Dates::Text);
         let test = at_noon();
         let said = table(&database, FIBONACCI).dates(Some(backstop::tables::Dates::Seconds));
-        let refused =
-            test.backstop.adopted(&said).due(noon(), None).await.expect_err("no numbers").to_string();
-        assert!(refused.contains("DATE_INSERTED") || refused.contains("date_inserted"), "{refused}");
+        let refused = test
+            .backstop
+            .adopted(&said)
+            .due(noon(), None)
+            .await
+            .expect_err("no numbers")
+            .to_string();
+        assert!(
+            refused.contains("DATE_INSERTED") || refused.contains("date_inserted"),
+            "{refused}"
+        );
     }
 }
 
@@ -234,8 +358,9 @@ async fn a_text_in_another_zone_that_nobody_sampled_is_in_its_place() {
     for database in Database::all() {
         for strategy in [FIBONACCI, PROGRESSIVE] {
             create_anew(&database, Dates::Rfc3339, false);
-            let done: Vec<(i64, &str, OpenRow)> =
-                (3..=150).map(|id| (id, "SUCCESS", fresh(minutes(-id)))).collect();
+            let done: Vec<(i64, &str, OpenRow)> = (3..=150)
+                .map(|id| (id, "SUCCESS", fresh(minutes(-id))))
+                .collect();
             insert(&database, Dates::Rfc3339, &done);
             // The first looks later than the second, and is five hours older.
             let texts = ["2026-03-01T11:30:00+05:00", "2026-03-01T11:00:00Z"].map(str::to_owned);
@@ -247,7 +372,12 @@ async fn a_text_in_another_zone_that_nobody_sampled_is_in_its_place() {
             for _ in 0..2 {
                 run(&adopted, noon()).await;
             }
-            assert_eq!(calls.keys(), [json!(2), json!(1)], "{} {strategy}", database.url());
+            assert_eq!(
+                calls.keys(),
+                [json!(2), json!(1)],
+                "{} {strategy}",
+                database.url()
+            );
         }
     }
 }
@@ -256,15 +386,26 @@ async fn a_text_in_another_zone_that_nobody_sampled_is_in_its_place() {
 async fn one_number_for_ever_does_not_change_what_the_others_mean() {
     for database in Database::all() {
         create(&database, Dates::Seconds);
-        let rows: Vec<(i64, &str, OpenRow)> = (1..=9).map(|id| (id, "NEW", fresh(minutes(-id)))).collect();
+        let rows: Vec<(i64, &str, OpenRow)> =
+            (1..=9).map(|id| (id, "NEW", fresh(minutes(-id)))).collect();
         insert(&database, Dates::Seconds, &rows);
         database.sql("INSERT INTO BACKLOG VALUES (10, 'PARKED', 9999999999999, 0, NULL, 'n')");
         let (test, calls) = (at_noon(), Calls::default());
-        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| true));
+        let adopted = test
+            .backstop
+            .adopted(&calls.table(table(&database, FIBONACCI), |_| true));
         let pass = run(&adopted, noon()).await;
         assert_eq!((pass.failed, pass.expired), (9, 0), "{}", database.url());
-        let written = format!("BACKLOG WHERE LAST_FAILURE = {}", Dates::Seconds.literal(noon()));
-        assert_eq!(database.count(&written), 9, "in seconds: {}", database.url());
+        let written = format!(
+            "BACKLOG WHERE LAST_FAILURE = {}",
+            Dates::Seconds.literal(noon())
+        );
+        assert_eq!(
+            database.count(&written),
+            9,
+            "in seconds: {}",
+            database.url()
+        );
     }
 }
 
@@ -279,8 +420,18 @@ async fn dates_are_what_somebody_said_they_are() {
         let said = table(&database, FIBONACCI).dates(Some(backstop::tables::Dates::Millis));
         let adopted = test.backstop.adopted(&calls.table(said, |_| true));
         assert_eq!(run(&adopted, at).await.failed, 1, "{}", database.url());
-        assert_eq!(database.count("BACKLOG WHERE LAST_FAILURE = 90000060000"), 1, "{}", database.url());
+        assert_eq!(
+            database.count("BACKLOG WHERE LAST_FAILURE = 90000060000"),
+            1,
+            "{}",
+            database.url()
+        );
         let checked = adopted.check().await.expect("checked");
-        assert!(checked.columns[2].dates.as_deref().is_some_and(|dates| dates.contains("milliseconds")));
+        assert!(
+            checked.columns[2]
+                .dates
+                .as_deref()
+                .is_some_and(|dates| dates.contains("milliseconds"))
+        );
     }
 }

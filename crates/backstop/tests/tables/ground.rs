@@ -37,7 +37,13 @@ pub(crate) enum Dates {
 }
 
 impl Dates {
-    pub(crate) const ALL: [Self; 5] = [Self::Native, Self::Text, Self::Rfc3339, Self::Seconds, Self::Millis];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Native,
+        Self::Text,
+        Self::Rfc3339,
+        Self::Seconds,
+        Self::Millis,
+    ];
 
     pub(crate) fn type_name(self, database: &Database) -> &'static str {
         match self {
@@ -70,7 +76,10 @@ impl Dates {
 }
 
 pub(crate) fn create(database: &Database, dates: Dates) {
-    let (time, note) = (dates.type_name(database), database.dialect("TEXT", "text", "VARCHAR(200)"));
+    let (time, note) = (
+        dates.type_name(database),
+        database.dialect("TEXT", "text", "VARCHAR(200)"),
+    );
     database.sql(&format!(
         "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16) NOT NULL, DATE_INSERTED {time},
          FAILURES INTEGER, LAST_FAILURE {time}, NOTE {note})"
@@ -99,8 +108,14 @@ pub(crate) fn insert(database: &Database, dates: Dates, rows: &[(i64, &str, Open
         let values: Vec<String> = part
             .iter()
             .map(|(id, status, row)| {
-                let last = row.last_failure.map_or("NULL".to_owned(), |last| dates.literal(last));
-                format!("({id}, '{status}', {}, {}, {last}, 'n')", dates.literal(row.inserted), row.failures)
+                let last = row
+                    .last_failure
+                    .map_or("NULL".to_owned(), |last| dates.literal(last));
+                format!(
+                    "({id}, '{status}', {}, {}, {last}, 'n')",
+                    dates.literal(row.inserted),
+                    row.failures
+                )
             })
             .collect();
         database.sql(&format!("INSERT INTO BACKLOG VALUES {}", values.join(", ")));
@@ -108,7 +123,11 @@ pub(crate) fn insert(database: &Database, dates: Dates, rows: &[(i64, &str, Open
 }
 
 pub(crate) fn fresh(inserted: Time) -> OpenRow {
-    OpenRow { inserted, failures: 0, last_failure: None }
+    OpenRow {
+        inserted,
+        failures: 0,
+        last_failure: None,
+    }
 }
 
 pub(crate) fn table(database: &Database, strategy: &str) -> Table {
@@ -125,12 +144,22 @@ impl Calls {
         self.0.lock().expect("calls").clone()
     }
 
-    pub(crate) fn table(&self, table: Table, fails: impl Fn(&Row) -> bool + Send + Sync + 'static) -> Table {
+    pub(crate) fn table(
+        &self,
+        table: Table,
+        fails: impl Fn(&Row) -> bool + Send + Sync + 'static,
+    ) -> Table {
         let (calls, fails) = (Arc::clone(&self.0), Arc::new(fails));
         table.handler(move |row: Row| {
             calls.lock().expect("calls").push(row.key.clone());
             let fails = fails(&row);
-            async move { if fails { Err(Fail::retry("no")) } else { Ok(()) } }
+            async move {
+                if fails {
+                    Err(Fail::retry("no"))
+                } else {
+                    Ok(())
+                }
+            }
         })
     }
 }
@@ -164,8 +193,19 @@ pub(crate) async fn leave_desk(backstop: &Backstop, desk: &str) {
 /// Another value that they share.
 pub(crate) async fn leave_cell(backstop: &Backstop, name: &str, value: &str) {
     let name = name.to_owned();
-    let there = backstop.store().cells(vec![name.clone()]).await.expect("cells").pop().flatten();
+    let there = backstop
+        .store()
+        .cells(vec![name.clone()])
+        .await
+        .expect("cells")
+        .pop()
+        .flatten();
     let seen = there.map(|cell| cell.version);
-    let left = Swap { name, seen, version: 17, value: Some(value.as_bytes().to_vec()) };
+    let left = Swap {
+        name,
+        seen,
+        version: 17,
+        value: Some(value.as_bytes().to_vec()),
+    };
     backstop.store().swap(vec![left]).await.expect("a cell");
 }

@@ -1,7 +1,9 @@
 //! Where a table may be, what else may be in its place, and who may do what to it.
 
 use crate::databases::Database;
-use crate::ground::{Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, fresh, insert, noon, run, table};
+use crate::ground::{
+    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create, fresh, insert, noon, run, table,
+};
 use backstop::tables::{Columns, Table, TableError};
 use backstop_testkit::servers::{mariadb, postgres};
 use serde_json::json;
@@ -29,15 +31,34 @@ async fn a_table_of_another_schema_is_named_with_it() {
         let named = |name: &str| Table::new("t", &here.url(), name).expect("a table");
         let far = calls.table(named(&format!("{schema}.BACKLOG")), |_| false);
         let checked = test.backstop.adopted(&far).check().await.expect("checked");
-        assert!(checked.is_fine() && checked.table.contains(&schema), "{checked:?}");
+        assert!(
+            checked.is_fine() && checked.table.contains(&schema),
+            "{checked:?}"
+        );
         for index in &checked.indexes {
             there.sql(&index.ddl.replace("CONCURRENTLY ", ""));
         }
-        assert_eq!(run(&test.backstop.adopted(&far), noon()).await.succeeded, 1, "{}", there.url());
+        assert_eq!(
+            run(&test.backstop.adopted(&far), noon()).await.succeeded,
+            1,
+            "{}",
+            there.url()
+        );
         let near = calls.table(named("BACKLOG"), |_| false);
-        assert_eq!(run(&test.backstop.adopted(&near), noon()).await.due, 0, "the one that is here");
-        let nowhere = test.backstop.adopted(&named("elsewhere.BACKLOG")).due(noon(), None).await;
-        assert!(matches!(nowhere, Err(TableError::NoTable { .. })), "{nowhere:?}");
+        assert_eq!(
+            run(&test.backstop.adopted(&near), noon()).await.due,
+            0,
+            "the one that is here"
+        );
+        let nowhere = test
+            .backstop
+            .adopted(&named("elsewhere.BACKLOG"))
+            .due(noon(), None)
+            .await;
+        assert!(
+            matches!(nowhere, Err(TableError::NoTable { .. })),
+            "{nowhere:?}"
+        );
     }
 }
 
@@ -51,22 +72,46 @@ async fn rows_that_share_what_should_be_their_key_are_not_touched() {
              INSERT INTO BACKLOG VALUES (1, 7, 'NEW', '2026-03-01 11:00:00', 0, NULL), (2, 7, 'SUCCESS', '2026-03-01 11:00:00', 0, NULL)"
         ));
         for strategy in [FIBONACCI, PROGRESSIVE] {
-            let columns = Columns { id: "NUMBER".to_owned(), ..Columns::default() };
-            let table = table(&database, strategy).columns(columns).expect("columns");
+            let columns = Columns {
+                id: "NUMBER".to_owned(),
+                ..Columns::default()
+            };
+            let table = table(&database, strategy)
+                .columns(columns)
+                .expect("columns");
             let (test, calls) = (at_noon(), Calls::default());
             let adopted = test.backstop.adopted(&calls.table(table, |_| false));
             let checked = adopted.check().await.expect("checked");
-            assert!(!checked.is_fine() && checked.columns[0].problem.is_some(), "{checked:?}");
+            assert!(
+                !checked.is_fine() && checked.columns[0].problem.is_some(),
+                "{checked:?}"
+            );
             // Also if only one of them is to be tried.
             let refused = adopted.run_at(noon(), &mut |_| {}).await;
-            assert!(matches!(&refused, Err(TableError::OneKey { key, .. }) if key == "7"), "{refused:?}");
-            assert_eq!(calls.keys(), [] as [serde_json::Value; 0], "{}", database.url());
+            assert!(
+                matches!(&refused, Err(TableError::OneKey { key, .. }) if key == "7"),
+                "{refused:?}"
+            );
+            assert_eq!(
+                calls.keys(),
+                [] as [serde_json::Value; 0],
+                "{}",
+                database.url()
+            );
         }
         database.sql("UPDATE BACKLOG SET STATUS = 'NEW'");
-        let columns = Columns { id: "NUMBER".to_owned(), ..Columns::default() };
-        let table = table(&database, FIBONACCI).columns(columns).expect("columns");
+        let columns = Columns {
+            id: "NUMBER".to_owned(),
+            ..Columns::default()
+        };
+        let table = table(&database, FIBONACCI)
+            .columns(columns)
+            .expect("columns");
         let listed = at_noon().backstop.adopted(&table).due(noon(), None).await;
-        assert!(matches!(listed, Err(TableError::OneKey { .. })), "{listed:?}");
+        assert!(
+            matches!(listed, Err(TableError::OneKey { .. })),
+            "{listed:?}"
+        );
     }
 }
 
@@ -80,15 +125,29 @@ async fn a_view_is_worked_off_where_its_database_lets_it_be_changed() {
         let shown = Table::new("shown", &database.url(), "SHOWN").expect("a table");
         let adopted = test.backstop.adopted(&calls.table(shown, |_| false));
         let checked = adopted.check().await.expect("checked");
-        assert!(checked.indexes.is_empty() && checked.plan_indexed.is_none(), "{checked:?}");
-        assert!(checked.notes.iter().any(|note| note.contains("it is a view")), "{checked:?}");
+        assert!(
+            checked.indexes.is_empty() && checked.plan_indexed.is_none(),
+            "{checked:?}"
+        );
+        assert!(
+            checked
+                .notes
+                .iter()
+                .any(|note| note.contains("it is a view")),
+            "{checked:?}"
+        );
         let is_fixed = matches!(database, Database::Sqlite(_));
         assert_eq!(checked.is_fine(), !is_fixed, "{checked:?}");
         let pass = adopted.run_at(noon(), &mut |_| {}).await;
         if is_fixed {
-            let refused = pass.expect_err("a view of SQLite's cannot be changed").to_string();
+            let refused = pass
+                .expect_err("a view of SQLite's cannot be changed")
+                .to_string();
             assert!(refused.contains("view"), "{refused}");
-            assert!(calls.keys().is_empty(), "its handler was not called in vain");
+            assert!(
+                calls.keys().is_empty(),
+                "its handler was not called in vain"
+            );
         } else {
             assert_eq!(pass.expect("a pass").succeeded, 1, "{}", database.url());
         }
@@ -108,7 +167,9 @@ async fn no_handler_runs_where_its_end_could_not_be_written() {
                     "CREATE ROLE half_{schema} LOGIN; GRANT USAGE ON SCHEMA {schema} TO half_{schema};
                      GRANT SELECT, UPDATE (STATUS) ON {schema}.BACKLOG TO half_{schema}"
                 ));
-                database.url().replacen("backstop@", &format!("half_{schema}@"), 1)
+                database
+                    .url()
+                    .replacen("backstop@", &format!("half_{schema}@"), 1)
             }
             Database::Mariadb(url) => {
                 let name = database_of(url);
@@ -123,9 +184,15 @@ async fn no_handler_runs_where_its_end_could_not_be_written() {
         let table = Table::new("half", &url, "BACKLOG").expect("a table");
         let adopted = test.backstop.adopted(&calls.table(table, |_| true));
         let checked = adopted.check().await.expect("checked");
-        assert!(checked.may_read.is_ok() && checked.may_write.is_err(), "{checked:?}");
-        let refused =
-            adopted.run_at(noon(), &mut |_| {}).await.expect_err("it may not be written").to_string();
+        assert!(
+            checked.may_read.is_ok() && checked.may_write.is_err(),
+            "{checked:?}"
+        );
+        let refused = adopted
+            .run_at(noon(), &mut |_| {})
+            .await
+            .expect_err("it may not be written")
+            .to_string();
         assert!(refused.contains("denied"), "{refused}");
         assert_eq!(calls.keys(), [] as [serde_json::Value; 0], "{url}");
         assert_eq!(
@@ -156,14 +223,24 @@ async fn a_table_in_parts_gets_an_index_that_can_be_made() {
         }
         database.sql("INSERT INTO BACKLOG VALUES (1, 'NEW', '2026-03-01 11:00:00', 0, NULL), (2, 'NEW', '2026-03-01 11:30:00', 0, NULL)");
         let (test, calls) = (at_noon(), Calls::default());
-        let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), |_| false));
+        let adopted = test
+            .backstop
+            .adopted(&calls.table(table(&database, FIBONACCI), |_| false));
         let checked = adopted.check().await.expect("checked");
         assert!(checked.is_fine(), "{checked:?}");
-        assert!(checked.notes.iter().any(|note| note.contains("sharing")), "{checked:?}");
+        assert!(
+            checked.notes.iter().any(|note| note.contains("sharing")),
+            "{checked:?}"
+        );
         for index in &checked.indexes {
             database.sql(&index.ddl);
         }
-        assert_eq!(run(&adopted, noon()).await.succeeded, 2, "{}", database.url());
+        assert_eq!(
+            run(&adopted, noon()).await.succeeded,
+            2,
+            "{}",
+            database.url()
+        );
     }
 }
 
@@ -182,7 +259,11 @@ async fn columns_without_a_zone_are_told_to_be_in_utc() {
             ));
             let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
             let notes = adopted.check().await.expect("checked").notes;
-            assert_eq!(notes.iter().any(|note| note.contains("UTC")), is_told, "{notes:?}");
+            assert_eq!(
+                notes.iter().any(|note| note.contains("UTC")),
+                is_told,
+                "{notes:?}"
+            );
         }
     }
 }
@@ -201,8 +282,13 @@ async fn the_plan_with_all_indexes_needs_a_right_of_its_own_and_leaves_nothing_b
                     "CREATE ROLE works_{schema} LOGIN; GRANT USAGE ON SCHEMA {schema} TO works_{schema};
                      GRANT SELECT, UPDATE ON {schema}.BACKLOG TO works_{schema}; {everybody}"
                 ));
-                let url = database.url().replacen("backstop@", &format!("works_{schema}@"), 1);
-                (url, format!("GRANT TEMPORARY ON DATABASE backstop TO works_{schema}"))
+                let url = database
+                    .url()
+                    .replacen("backstop@", &format!("works_{schema}@"), 1);
+                (
+                    url,
+                    format!("GRANT TEMPORARY ON DATABASE backstop TO works_{schema}"),
+                )
             }
             Database::Mariadb(url) => {
                 let name = database_of(url);
@@ -210,14 +296,24 @@ async fn the_plan_with_all_indexes_needs_a_right_of_its_own_and_leaves_nothing_b
                     "CREATE USER works_{name}@'%' IDENTIFIED BY 'w'; GRANT SELECT, UPDATE ON {name}.BACKLOG TO works_{name}@'%'"
                 ));
                 let (_, place) = url.rsplit_once('@').expect("a user");
-                let grant = format!("GRANT CREATE TEMPORARY TABLES ON {name}.* TO works_{name}@'%'");
+                let grant =
+                    format!("GRANT CREATE TEMPORARY TABLES ON {name}.* TO works_{name}@'%'");
                 (format!("mysql://works_{name}:w@{place}"), grant)
             }
         };
-        let adopted = at_noon().backstop.adopted(&Table::new("works", &url, "BACKLOG").expect("a table"));
+        let adopted = at_noon()
+            .backstop
+            .adopted(&Table::new("works", &url, "BACKLOG").expect("a table"));
         let refused = adopted.check().await.expect("checked");
-        assert!(refused.is_fine() && refused.plan_indexed.is_none(), "{refused:?}");
-        let note = refused.notes.iter().find(|note| note.contains("TEMPORARY")).expect("a note");
+        assert!(
+            refused.is_fine() && refused.plan_indexed.is_none(),
+            "{refused:?}"
+        );
+        let note = refused
+            .notes
+            .iter()
+            .find(|note| note.contains("TEMPORARY"))
+            .expect("a note");
         assert!(note.contains("denied"), "{note}");
         match &database {
             Database::Mariadb(_) => mariadb().sql(&grant),
@@ -225,8 +321,14 @@ async fn the_plan_with_all_indexes_needs_a_right_of_its_own_and_leaves_nothing_b
         };
         let allowed = adopted.check().await.expect("checked");
         let plan = allowed.plan_indexed.as_ref().expect("a plan").join("\n");
-        assert!(plan.contains("backlog_due") && plan.contains("backlog_inserted"), "{plan}");
-        assert!(!allowed.notes.iter().any(|note| note.contains("TEMPORARY")), "{allowed:?}");
+        assert!(
+            plan.contains("backlog_due") && plan.contains("backlog_inserted"),
+            "{plan}"
+        );
+        assert!(
+            !allowed.notes.iter().any(|note| note.contains("TEMPORARY")),
+            "{allowed:?}"
+        );
         let left = match &database {
             Database::Mariadb(url) => mariadb().sql(&format!(
                 "SELECT count(*) FROM information_schema.tables WHERE table_schema = '{}' AND table_name <> 'BACKLOG';

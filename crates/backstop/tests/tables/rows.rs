@@ -2,8 +2,8 @@
 
 use crate::databases::Database;
 use crate::ground::{
-    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create_indexes, due, minutes, noon, policy, run, states,
-    table,
+    Calls, Dates, FIBONACCI, PROGRESSIVE, at_noon, create_indexes, due, minutes, noon, policy, run,
+    states, table,
 };
 use backstop::tables::{Columns, Row, States, Table};
 use serde_json::json;
@@ -35,7 +35,9 @@ async fn keys_are_numbers_text_or_uuids_and_rows_keep_their_digits() {
             .expect("a table")
             .columns(columns)
             .expect("columns");
-        let table = table.strategy(&policy(PROGRESSIVE), None).expect("a strategy");
+        let table = table
+            .strategy(&policy(PROGRESSIVE), None)
+            .expect("a strategy");
         let seen = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&seen);
         let table = table.handler(move |row: Row| {
@@ -58,8 +60,14 @@ async fn keys_are_numbers_text_or_uuids_and_rows_keep_their_digits() {
             "\"amount\":123456789012345678901234567890.10",
         );
         assert!(json.contains(amount), "{json}");
-        assert!(json.contains("\"huge\":9007199254740993") && json.contains("\"half\":0.1"), "{json}");
-        assert!(json.contains("\"data\":\"/wA=\"") && json.starts_with("{\"id\":\"0190a6c8"), "{json}");
+        assert!(
+            json.contains("\"huge\":9007199254740993") && json.contains("\"half\":0.1"),
+            "{json}"
+        );
+        assert!(
+            json.contains("\"data\":\"/wA=\"") && json.starts_with("{\"id\":\"0190a6c8"),
+            "{json}"
+        );
     }
 }
 
@@ -68,7 +76,13 @@ async fn failures_may_be_numbers_with_a_part_or_text() {
     for database in Database::all() {
         let types: &[&str] = match &database {
             Database::Sqlite(_) => &["REAL", "TEXT", "DECIMAL(9,2)", ""],
-            Database::Postgres(_) => &["real", "double precision", "numeric(9,2)", "text", "varchar(9)"],
+            Database::Postgres(_) => &[
+                "real",
+                "double precision",
+                "numeric(9,2)",
+                "text",
+                "varchar(9)",
+            ],
             Database::Mariadb(_) => &["FLOAT", "DOUBLE", "DECIMAL(9,2)", "VARCHAR(9)"],
         };
         for type_name in types {
@@ -90,14 +104,28 @@ async fn failures_may_be_numbers_with_a_part_or_text() {
 async fn check_failures(database: &Database, type_name: &str) {
     let told = format!("{} {type_name}", database.url());
     let (test, calls) = (at_noon(), Calls::default());
-    let adopted = test.backstop.adopted(&calls.table(table(database, FIBONACCI), |_| true));
+    let adopted = test
+        .backstop
+        .adopted(&calls.table(table(database, FIBONACCI), |_| true));
     assert!(adopted.check().await.expect("checked").is_fine(), "{told}");
-    assert_eq!(due(&adopted, noon()).await, [1, 2, 3, 5].map(|id| json!(id)), "{told}");
+    assert_eq!(
+        due(&adopted, noon()).await,
+        [1, 2, 3, 5].map(|id| json!(id)),
+        "{told}"
+    );
     let status = adopted.status(noon()).await.expect("a status");
-    assert_eq!((status.due, status.waiting, status.undated), (4, 1, 0), "{told}");
+    assert_eq!(
+        (status.due, status.waiting, status.undated),
+        (4, 1, 0),
+        "{told}"
+    );
     assert_eq!(run(&adopted, noon()).await.failed, 4, "{told}");
     let next = adopted.status(noon()).await.expect("a status").next_due;
-    assert_eq!(next, Some(noon().after(backstop::Span::secs(1))), "the fourth, {told}");
+    assert_eq!(
+        next,
+        Some(noon().after(backstop::Span::secs(1))),
+        "the fourth, {told}"
+    );
     let mut tries = Vec::new();
     for minute in 1..=12 {
         let before = calls.keys().len();
@@ -112,8 +140,10 @@ async fn check_failures(database: &Database, type_name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_that_are_no_number_count_as_none() {
     for database in Database::all() {
-        let (time, text) =
-            (Dates::Native.type_name(&database), database.dialect("INTEGER", "text", "VARCHAR(9)"));
+        let (time, text) = (
+            Dates::Native.type_name(&database),
+            database.dialect("INTEGER", "text", "VARCHAR(9)"),
+        );
         database.sql(&format!(
             "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16) NOT NULL, DATE_INSERTED {time}, FAILURES {text}, LAST_FAILURE {time});
              INSERT INTO BACKLOG VALUES (1, 'ERROR', '2026-03-01 11:00:00', 'many', '2026-03-01 12:00:00')"
@@ -123,12 +153,22 @@ async fn failures_that_are_no_number_count_as_none() {
                 create_indexes(&database);
             }
             let test = at_noon();
-            let adopted =
-                test.backstop.adopted(&Calls::default().table(table(&database, FIBONACCI), |_| true));
-            assert_eq!(due(&adopted, noon()).await, [json!(1)], "{}", database.url());
+            let adopted = test
+                .backstop
+                .adopted(&Calls::default().table(table(&database, FIBONACCI), |_| true));
+            assert_eq!(
+                due(&adopted, noon()).await,
+                [json!(1)],
+                "{}",
+                database.url()
+            );
             let pass = run(&adopted, noon()).await;
             assert_eq!((pass.failed, pass.overtaken), (1, 0), "{}", database.url());
-            assert_eq!(due(&adopted, noon()).await, Vec::<serde_json::Value>::new(), "it has one now");
+            assert_eq!(
+                due(&adopted, noon()).await,
+                Vec::<serde_json::Value>::new(),
+                "it has one now"
+            );
             database.sql("UPDATE BACKLOG SET FAILURES = 'many'");
         }
     }
@@ -137,8 +177,10 @@ async fn failures_that_are_no_number_count_as_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_cannot_be_noted_down_is_told_of_and_hides_no_other() {
     for database in Database::all() {
-        let (time, text) =
-            (Dates::Native.type_name(&database), database.dialect("TEXT", "text", "VARCHAR(700)"));
+        let (time, text) = (
+            Dates::Native.type_name(&database),
+            database.dialect("TEXT", "text", "VARCHAR(700)"),
+        );
         let (longest, too_long) = ("k".repeat(512), "é".repeat(257));
         // The newest are those that cannot be taken.
         database.sql(&format!(
@@ -158,15 +200,39 @@ async fn a_key_that_cannot_be_noted_down_is_told_of_and_hides_no_other() {
             let (test, calls) = (at_noon(), Calls::default());
             let table = table(&database, strategy).max_records(1).expect("a number");
             let adopted = test.backstop.adopted(&calls.table(table, |_| false));
-            assert_eq!(due(&adopted, noon()).await, [json!(longest)], "{}", database.url());
+            assert_eq!(
+                due(&adopted, noon()).await,
+                [json!(longest)],
+                "{}",
+                database.url()
+            );
             for _ in 0..2 {
-                assert_eq!(run(&adopted, noon()).await.succeeded, 1, "{}", database.url());
+                assert_eq!(
+                    run(&adopted, noon()).await.succeeded,
+                    1,
+                    "{}",
+                    database.url()
+                );
             }
             assert_eq!(calls.keys(), [json!(longest), json!("b")]);
-            assert_eq!(states(&adopted, noon()).await, [unkeyed, 0, 2], "{}", database.url());
+            assert_eq!(
+                states(&adopted, noon()).await,
+                [unkeyed, 0, 2],
+                "{}",
+                database.url()
+            );
             let status = adopted.status(noon()).await.expect("a status");
-            assert_eq!((status.unkeyed, status.undated), (2, 0), "{}", database.url());
-            assert!(run(&adopted, noon()).await.unkeyed >= 1, "{}", database.url());
+            assert_eq!(
+                (status.unkeyed, status.undated),
+                (2, 0),
+                "{}",
+                database.url()
+            );
+            assert!(
+                run(&adopted, noon()).await.unkeyed >= 1,
+                "{}",
+                database.url()
+            );
         }
     }
 }
@@ -176,27 +242,57 @@ async fn keys_of_every_type_are_claimed_and_written_back() {
     for database in Database::all() {
         let keys: &[(&str, [&str; 2])] = match &database {
             Database::Sqlite(_) => &[
-                ("BLOB", ["x'00ff00000000000000000000000000aa'", "x'00ff00000000000000000000000000ab'"]),
-                ("TEXT", ["'0190a6c8-0000-7000-8000-000000000001'", "'it''s'"]),
+                (
+                    "BLOB",
+                    [
+                        "x'00ff00000000000000000000000000aa'",
+                        "x'00ff00000000000000000000000000ab'",
+                    ],
+                ),
+                (
+                    "TEXT",
+                    ["'0190a6c8-0000-7000-8000-000000000001'", "'it''s'"],
+                ),
                 ("INTEGER", ["-9223372036854775808", "9223372036854775807"]),
             ],
             Database::Postgres(_) => &[
-                ("bytea", ["'\\x00ff00000000000000000000000000aa'", "'\\x00ff00000000000000000000000000ab'"]),
+                (
+                    "bytea",
+                    [
+                        "'\\x00ff00000000000000000000000000aa'",
+                        "'\\x00ff00000000000000000000000000ab'",
+                    ],
+                ),
                 (
                     "uuid",
-                    ["'0190a6c8-0000-7000-8000-000000000001'", "'0190a6c8-0000-7000-8000-000000000002'"],
+                    [
+                        "'0190a6c8-0000-7000-8000-000000000001'",
+                        "'0190a6c8-0000-7000-8000-000000000002'",
+                    ],
                 ),
-                ("numeric(20)", ["18446744073709551614", "18446744073709551615"]),
+                (
+                    "numeric(20)",
+                    ["18446744073709551614", "18446744073709551615"],
+                ),
                 ("char(8)", ["'a'", "'b '"]),
             ],
             Database::Mariadb(_) => &[
                 (
                     "BINARY(16)",
-                    ["x'00ff00000000000000000000000000aa'", "x'00ff00000000000000000000000000ab'"],
+                    [
+                        "x'00ff00000000000000000000000000aa'",
+                        "x'00ff00000000000000000000000000ab'",
+                    ],
                 ),
                 ("VARBINARY(16)", ["x'6162'", "x'616200'"]),
-                ("BIGINT UNSIGNED", ["18446744073709551614", "18446744073709551615"]),
-                ("DECIMAL(20)", ["18446744073709551614", "18446744073709551615"]),
+                (
+                    "BIGINT UNSIGNED",
+                    ["18446744073709551614", "18446744073709551615"],
+                ),
+                (
+                    "DECIMAL(20)",
+                    ["18446744073709551614", "18446744073709551615"],
+                ),
             ],
         };
         for (type_name, [fails, succeeds]) in keys {
@@ -208,11 +304,18 @@ async fn keys_of_every_type_are_claimed_and_written_back() {
             ));
             let told = format!("{} {type_name}", database.url());
             let (test, calls) = (at_noon(), Calls::default());
-            let is_first =
-                |row: &Row| row.attempt == 1 && String::from_utf8_lossy(row.json()).contains("fails");
-            let adopted = test.backstop.adopted(&calls.table(table(&database, FIBONACCI), is_first));
+            let is_first = |row: &Row| {
+                row.attempt == 1 && String::from_utf8_lossy(row.json()).contains("fails")
+            };
+            let adopted = test
+                .backstop
+                .adopted(&calls.table(table(&database, FIBONACCI), is_first));
             let pass = run(&adopted, noon()).await;
-            assert_eq!((pass.failed, pass.succeeded, pass.overtaken), (1, 1, 0), "{told}");
+            assert_eq!(
+                (pass.failed, pass.succeeded, pass.overtaken),
+                (1, 1, 0),
+                "{told}"
+            );
             let failed = "BACKLOG WHERE NOTE = 'fails' AND STATUS = 'ERROR' AND FAILURES = 1";
             assert_eq!(database.count(failed), 1, "{told}");
             assert_eq!(run(&adopted, minutes(1)).await.succeeded, 1, "{told}");
@@ -224,8 +327,10 @@ async fn keys_of_every_type_are_claimed_and_written_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_bytes_are_one_line_of_base64_and_columns_made_of_others_are_there() {
     for database in Database::all() {
-        let (time, blob) =
-            (Dates::Native.type_name(&database), database.dialect("BLOB", "bytea", "VARBINARY(200)"));
+        let (time, blob) = (
+            Dates::Native.type_name(&database),
+            database.dialect("BLOB", "bytea", "VARBINARY(200)"),
+        );
         let zeros = "00".repeat(150);
         let bytes = match &database {
             Database::Postgres(_) => format!("'\\x{zeros}'"),
@@ -242,12 +347,19 @@ async fn many_bytes_are_one_line_of_base64_and_columns_made_of_others_are_there(
         let seen = Arc::new(Mutex::new(serde_json::Value::Null));
         let kept = Arc::clone(&seen);
         let table = table(&database, FIBONACCI).handler(move |row: Row| {
-            let json = String::from_utf8(row.json().to_vec()).expect("text").to_lowercase();
+            let json = String::from_utf8(row.json().to_vec())
+                .expect("text")
+                .to_lowercase();
             *kept.lock().expect("seen") = serde_json::from_str(&json).expect("JSON");
             async { Ok(()) }
         });
         let test = at_noon();
-        assert_eq!(run(&test.backstop.adopted(&table), noon()).await.succeeded, 1, "{}", database.url());
+        assert_eq!(
+            run(&test.backstop.adopted(&table), noon()).await.succeeded,
+            1,
+            "{}",
+            database.url()
+        );
         let row = seen.lock().expect("seen").clone();
         assert_eq!(row["data"], json!("a".repeat(200)), "{}", database.url());
         assert_eq!(row["doubled"], json!(42), "{}", database.url());
@@ -269,16 +381,46 @@ async fn the_words_of_a_status_may_be_numbers() {
             ));
             create_indexes(&database);
             let [new, error, success] = ["0", "10", "20"].map(str::to_owned);
-            let words = States { new, error, success };
+            let words = States {
+                new,
+                error,
+                success,
+            };
             let (test, calls) = (at_noon(), Calls::default());
             let table = table(&database, strategy).states(words).expect("states");
-            let adopted = test.backstop.adopted(&calls.table(table, |row| row.key == json!(2)));
-            assert!(adopted.check().await.expect("checked").is_fine(), "{}", database.url());
-            assert_eq!(due(&adopted, noon()).await, [json!(1), json!(2)], "{}", database.url());
+            let adopted = test
+                .backstop
+                .adopted(&calls.table(table, |row| row.key == json!(2)));
+            assert!(
+                adopted.check().await.expect("checked").is_fine(),
+                "{}",
+                database.url()
+            );
+            assert_eq!(
+                due(&adopted, noon()).await,
+                [json!(1), json!(2)],
+                "{}",
+                database.url()
+            );
             let pass = run(&adopted, noon()).await;
-            assert_eq!((pass.succeeded, pass.failed, pass.overtaken), (1, 1, 0), "{}", database.url());
-            assert_eq!(states(&adopted, noon()).await, [0, 1, 1], "{}", database.url());
-            assert_eq!(database.count("BACKLOG WHERE STATUS = 20"), 1, "{}", database.url());
+            assert_eq!(
+                (pass.succeeded, pass.failed, pass.overtaken),
+                (1, 1, 0),
+                "{}",
+                database.url()
+            );
+            assert_eq!(
+                states(&adopted, noon()).await,
+                [0, 1, 1],
+                "{}",
+                database.url()
+            );
+            assert_eq!(
+                database.count("BACKLOG WHERE STATUS = 20"),
+                1,
+                "{}",
+                database.url()
+            );
         }
     }
 }

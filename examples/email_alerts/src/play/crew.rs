@@ -24,9 +24,19 @@ struct Member {
 
 impl Crew {
     pub(super) async fn start(program: &Path, setup: &Setup, workers: usize) -> Result<Self> {
-        let mut crew = Self { program: program.to_owned(), setup: setup.clone(), members: Vec::new() };
+        let mut crew = Self {
+            program: program.to_owned(),
+            setup: setup.clone(),
+            members: Vec::new(),
+        };
         for nth in 0..=workers {
-            let member = crew.hire(if nth == 0 { Role::Sweeper } else { Role::Worker }).await?;
+            let member = crew
+                .hire(if nth == 0 {
+                    Role::Sweeper
+                } else {
+                    Role::Worker
+                })
+                .await?;
             crew.members.push(member);
         }
         Ok(crew)
@@ -47,21 +57,35 @@ impl Crew {
             processes.push(process);
         }
         for mut process in processes {
-            let ended = timeout(STOP_TIME_MAX, process.wait()).await.context("a worker does not end")??;
-            ensure!(ended.success(), "a worker failed ({ended}); see above for its reason");
+            let ended = timeout(STOP_TIME_MAX, process.wait())
+                .await
+                .context("a worker does not end")??;
+            ensure!(
+                ended.success(),
+                "a worker failed ({ended}); see above for its reason"
+            );
         }
         Ok(())
     }
 
     async fn hire(&self, role: Role) -> Result<Member> {
         let mut command = Command::new(&self.program);
-        command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
-        let started =
-            command.spawn().with_context(|| format!("{} cannot be started", self.program.display()));
+        command
+            .arg("worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .kill_on_drop(true);
+        let started = command
+            .spawn()
+            .with_context(|| format!("{} cannot be started", self.program.display()));
         let mut process = started?;
         let mut input = process.stdin.take().context("a worker without input")?;
         let told = format!("{}\n", serde_json::to_string(&(role, &self.setup))?);
         input.write_all(told.as_bytes()).await?;
-        Ok(Member { role, process, input })
+        Ok(Member {
+            role,
+            process,
+            input,
+        })
     }
 }

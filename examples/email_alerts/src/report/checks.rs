@@ -69,7 +69,11 @@ pub(super) async fn of_tables(desk: &Desk, started: Time) -> Result<Vec<Check>> 
     for (what, expected, found) in CHECKS {
         let sql = format!("{GIVEN} SELECT ({expected}), ({found}) FROM run");
         let row = connection.query_one(&sql, &[&system_time(started)]).await?;
-        checks.push(Check { what, expected: row.try_get(0)?, found: row.try_get(1)? });
+        checks.push(Check {
+            what,
+            expected: row.try_get(0)?,
+            found: row.try_get(1)?,
+        });
     }
     Ok(checks)
 }
@@ -81,33 +85,55 @@ pub(super) async fn unprocessed(desk: &Desk) -> Result<i64> {
                     + (SELECT count(*) FROM email_alerts.digest_runs WHERE processed_at IS NULL)
                     + (SELECT count(*) FROM email_alerts.digest_run_subscribers WHERE processed_at IS NULL)
                     + (SELECT count(*) FROM email_alerts.emails WHERE status = 'pending')";
-    Ok(desk.database.connection().await?.query_one(sql, &[]).await?.try_get(0)?)
+    Ok(desk
+        .database
+        .connection()
+        .await?
+        .query_one(sql, &[])
+        .await?
+        .try_get(0)?)
 }
 
 /// The digest runs there are: range and date.
 pub(super) async fn runs(desk: &Desk) -> Result<BTreeSet<(String, String)>> {
     let sql = "SELECT range, date::text FROM email_alerts.digest_runs";
     let rows = desk.database.connection().await?.query(sql, &[]).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .collect()
 }
 
 /// The emails that are sent.
 pub(super) async fn sent(desk: &Desk) -> Result<Vec<i64>> {
-    ids(desk, "SELECT id FROM email_alerts.emails WHERE status = 'sent'").await
+    ids(
+        desk,
+        "SELECT id FROM email_alerts.emails WHERE status = 'sent'",
+    )
+    .await
 }
 
 /// The keys of all work that is enqueued after its row is committed. Emails of digests are not among it: theirs is one commit; nor is
 /// what happened before the run.
 pub(super) async fn keys(desk: &Desk) -> Result<Vec<String>> {
-    let changes =
-        ids(desk, "SELECT id FROM email_alerts.content_changes WHERE title LIKE 'change %'").await?;
+    let changes = ids(
+        desk,
+        "SELECT id FROM email_alerts.content_changes WHERE title LIKE 'change %'",
+    )
+    .await?;
     let messages = ids(desk, "SELECT id FROM email_alerts.messages").await?;
     let parts = ids(desk, "SELECT id FROM email_alerts.digest_run_subscribers").await?;
-    let emails =
-        ids(desk, "SELECT id FROM email_alerts.emails WHERE digest_run_subscriber_id IS NULL").await?;
-    let changes = changes.into_iter().map(|id| ProcessContentChange { id }.key());
+    let emails = ids(
+        desk,
+        "SELECT id FROM email_alerts.emails WHERE digest_run_subscriber_id IS NULL",
+    )
+    .await?;
+    let changes = changes
+        .into_iter()
+        .map(|id| ProcessContentChange { id }.key());
     let messages = messages.into_iter().map(|id| ProcessMessage { id }.key());
-    let parts = parts.into_iter().map(|id| DigestEmailGeneration { id }.key());
+    let parts = parts
+        .into_iter()
+        .map(|id| DigestEmailGeneration { id }.key());
     let emails = emails.into_iter().map(|id| SendEmail { id }.key());
     Ok(changes.chain(messages).chain(parts).chain(emails).collect())
 }

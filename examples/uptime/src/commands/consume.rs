@@ -30,7 +30,11 @@ pub(crate) fn consume(args: &ConsumeArgs) -> Result<ExitCode> {
         clock: Clock::wall(),
     };
     let directory = setup.directory()?;
-    let mut consumer = Consumer::new(setup.memory()?, directory.clone(), setup.sequencer(directory)?);
+    let mut consumer = Consumer::new(
+        setup.memory()?,
+        directory.clone(),
+        setup.sequencer(directory)?,
+    );
     let (totals, hold) = if let Some(path) = &args.source.file {
         let totals = from_file(path, &mut consumer, &setup.clock)?;
         if args.drain {
@@ -45,7 +49,11 @@ pub(crate) fn consume(args: &ConsumeArgs) -> Result<ExitCode> {
     };
     show(args, &totals, hold)?;
     // What could be taken was taken; somebody must look at the rest.
-    Ok(if totals.counts.broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if totals.counts.broken == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// The store's file, if none is named: it belongs to the memory, and is not the same file.
@@ -57,7 +65,9 @@ fn from_file(path: &Path, consumer: &mut Consumer, clock: &Clock) -> Result<Tota
     let mut totals = Totals::default();
     let mut lines = Lines::new(input(path)?);
     loop {
-        let batch = lines.batch(BATCH_RESULTS_MAX).context("the file cannot be read on")?;
+        let batch = lines
+            .batch(BATCH_RESULTS_MAX)
+            .context("the file cannot be read on")?;
         if batch.is_empty() {
             return Ok(totals);
         }
@@ -82,11 +92,17 @@ async fn serve(args: &ConsumeArgs, intake: &Intake) -> Result<()> {
     let stop = interrupted()?;
     #[cfg(feature = "kafka")]
     if let Some(settings) = args.kafka() {
-        eprintln!("reading {} from {}", settings.topics.join(", "), settings.brokers);
+        eprintln!(
+            "reading {} from {}",
+            settings.topics.join(", "),
+            settings.brokers
+        );
         return uptime::kafka::serve(&settings, intake.clone(), stop).await;
     }
     let address = args.source.http.context("no source")?;
-    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}"))?;
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {
         eprintln!("whoever reaches {address} can bring results");
@@ -97,7 +113,10 @@ async fn serve(args: &ConsumeArgs, intake: &Intake) -> Result<()> {
 
 /// Ends when somebody wants this process to end.
 fn interrupted() -> Result<impl Future<Output = ()>> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -115,7 +134,10 @@ fn show(args: &ConsumeArgs, totals: &Totals, hold: Option<Hold>) -> Result<()> {
         return Ok(());
     }
     println!("{}", told(&totals.counts));
-    if let Some(held) = hold.map(|hold| hold.added - hold.removed).filter(|held| *held > 0) {
+    if let Some(held) = hold
+        .map(|hold| hold.added - hold.removed)
+        .filter(|held| *held > 0)
+    {
         println!("{held} are held until their turn; whoever consumes next goes on with them");
     }
     Ok(())

@@ -12,8 +12,14 @@ fn a_directory_comes_back_from_its_file_as_it_was() {
         ]
     }"#;
     let directory = Directory::from_json(text).unwrap();
-    assert_eq!((directory.subscriptions.len(), directory.detectors.len()), (2, 1));
-    assert_eq!(Directory::from_json(&directory.to_json()).unwrap(), directory);
+    assert_eq!(
+        (directory.subscriptions.len(), directory.detectors.len()),
+        (2, 1)
+    );
+    assert_eq!(
+        Directory::from_json(&directory.to_json()).unwrap(),
+        directory
+    );
 }
 
 #[test]
@@ -29,9 +35,21 @@ fn a_directory_that_contradicts_itself_is_refused() {
     };
     let one = r#"{"id":1,"has_uptime":true}"#;
     let detector = r#"{"id":5,"organization":2,"enabled":true,"begins":"active"}"#;
-    check(&with(&format!("{one},{one}"), "", ""), "two organizations with the id 1");
-    check(&with(one, detector, ""), "detector 5 belongs to organization 2");
+    check(
+        &with(&format!("{one},{one}"), "", ""),
+        "two organizations with the id 1",
+    );
+    check(
+        &with(one, detector, ""),
+        "detector 5 belongs to organization 2",
+    );
     let subscription = r#"{"id":"5421b5df80744113a6b57014f01a3a42","interval_s":90,"regions":{}}"#;
-    check(&with(one, "", subscription), "an interval of 90 s; it must be one of [60, 300,");
-    check(&with(one, "", r#"{"id":1,"colour":"red"}"#), "line 1 column");
+    check(
+        &with(one, "", subscription),
+        "an interval of 90 s; it must be one of [60, 300,",
+    );
+    check(
+        &with(one, "", r#"{"id":1,"colour":"red"}"#),
+        "line 1 column",
+    );
 }

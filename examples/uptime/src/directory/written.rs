@@ -1,7 +1,8 @@
 //! The directory as a file has it, and the way from there to the one that is used.
 
 use super::{
-    Beginning, Detector, DetectorId, Directory, Interval, Organization, OrganizationId, Regions, Subscription,
+    Beginning, Detector, DetectorId, Directory, Interval, Organization, OrganizationId, Regions,
+    Subscription,
 };
 use crate::wire::SubscriptionId;
 use serde::{Deserialize, Serialize};
@@ -64,19 +65,50 @@ impl Directory {
         let organizations = written.organizations.into_iter();
         let organizations = unique(
             "organization",
-            organizations.map(|it| (it.id, Organization { has_uptime: it.has_uptime })),
+            organizations.map(|it| {
+                (
+                    it.id,
+                    Organization {
+                        has_uptime: it.has_uptime,
+                    },
+                )
+            }),
         )?;
         for detector in &written.detectors {
             if !organizations.contains_key(&detector.organization) {
-                return Err(DirectoryError::NoOrganization(detector.id.0, detector.organization.0));
+                return Err(DirectoryError::NoOrganization(
+                    detector.id.0,
+                    detector.organization.0,
+                ));
             }
         }
         let detectors = written.detectors.into_iter().map(|it| {
-            (it.id, Detector { organization: it.organization, enabled: it.enabled, begins: it.begins })
+            (
+                it.id,
+                Detector {
+                    organization: it.organization,
+                    enabled: it.enabled,
+                    begins: it.begins,
+                },
+            )
         });
         let subscriptions = written.subscriptions.into_iter().map(|it| {
-            let WrittenSubscription { id, interval_s: interval, regions, detector, host_provider } = it;
-            (id, Subscription { interval, regions, detector, host_provider })
+            let WrittenSubscription {
+                id,
+                interval_s: interval,
+                regions,
+                detector,
+                host_provider,
+            } = it;
+            (
+                id,
+                Subscription {
+                    interval,
+                    regions,
+                    detector,
+                    host_provider,
+                },
+            )
         });
         Ok(Self {
             regions: written.regions,
@@ -94,18 +126,41 @@ impl Directory {
         let written = Written {
             regions: self.regions.clone(),
             organizations: organizations
-                .map(|(id, it)| WrittenOrganization { id, has_uptime: it.has_uptime })
+                .map(|(id, it)| WrittenOrganization {
+                    id,
+                    has_uptime: it.has_uptime,
+                })
                 .collect(),
             detectors: detectors
                 .map(|(id, it)| {
-                    let Detector { organization, enabled, begins } = it;
-                    WrittenDetector { id, organization, enabled, begins }
+                    let Detector {
+                        organization,
+                        enabled,
+                        begins,
+                    } = it;
+                    WrittenDetector {
+                        id,
+                        organization,
+                        enabled,
+                        begins,
+                    }
                 })
                 .collect(),
             subscriptions: subscriptions
                 .map(|(id, it)| {
-                    let Subscription { interval: interval_s, regions, detector, host_provider } = it;
-                    WrittenSubscription { id, interval_s, regions, detector, host_provider }
+                    let Subscription {
+                        interval: interval_s,
+                        regions,
+                        detector,
+                        host_provider,
+                    } = it;
+                    WrittenSubscription {
+                        id,
+                        interval_s,
+                        regions,
+                        detector,
+                        host_provider,
+                    }
                 })
                 .collect(),
         };

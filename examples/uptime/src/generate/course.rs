@@ -38,8 +38,9 @@ pub(super) enum Fate {
 impl Course {
     pub(super) fn run(plan: &Plan, stalls: &Stalls, interval: Interval, dice: &mut Dice) -> Self {
         let first = STARTS_AT_MS + dice.below(interval.millis().min(FIRST_WITHIN_MS) / 1000) * 1000;
-        let positions: Vec<i64> =
-            (first..plan.ends_at_ms()).step_by(interval.secs() as usize * 1000).collect();
+        let positions: Vec<i64> = (first..plan.ends_at_ms())
+            .step_by(interval.secs() as usize * 1000)
+            .collect();
         let prompt: Vec<i64> = positions
             .iter()
             .map(|position| position + PROMPT_MS.0 + dice.below(PROMPT_MS.1 - PROMPT_MS.0))
@@ -75,14 +76,25 @@ fn lose(
     let weight = count(passages.len()) / count(eligible.len()).max(1.0);
     let mut calm: Vec<(i64, i64)> = Vec::new();
     for nth in eligible {
-        let (is_dropped, is_late) = (dice.chance(plan.dropped * weight), dice.chance(plan.late * weight));
+        let (is_dropped, is_late) = (
+            dice.chance(plan.dropped * weight),
+            dice.chance(plan.late * weight),
+        );
         let late_ms = given_up(nth) + LATE_MARGIN_MS + dice.below(2 * LATE_MARGIN_MS);
-        let is_alone = calm.last().is_none_or(|(_, to)| *to < passages[nth].position);
+        let is_alone = calm
+            .last()
+            .is_none_or(|(_, to)| *to < passages[nth].position);
         if is_alone && (is_dropped || is_late) {
-            passages[nth].fate =
-                if is_dropped { Fate::Dropped } else { Fate::Late(stalls.pass(late_ms, dice)) };
+            passages[nth].fate = if is_dropped {
+                Fate::Dropped
+            } else {
+                Fate::Late(stalls.pass(late_ms, dice))
+            };
             let before_ms = i64::from(plan.slow_max_s) * 1000 + CATCH_UP_MS + 2 * PROMPT_MS.1;
-            calm.push((passages[nth].position - before_ms, given_up(nth) + LATE_MARGIN_MS / 2));
+            calm.push((
+                passages[nth].position - before_ms,
+                given_up(nth) + LATE_MARGIN_MS / 2,
+            ));
         }
     }
     calm
@@ -102,10 +114,19 @@ fn hold_back(
     for nth in (0..passages.len()).rev() {
         let position = passages[nth].position;
         if let Fate::InTime(at_ms) = passages[nth].fate {
-            let is_calm = calm.iter().any(|(from, to)| (*from..=*to).contains(&position));
+            let is_calm = calm
+                .iter()
+                .any(|(from, to)| (*from..=*to).contains(&position));
             let is_slow = nth > 0 && !is_calm && dice.chance(plan.slow);
-            let slow_ms = stalls.pass(prompt[nth] + dice.below(i64::from(plan.slow_max_s) * 1000), dice);
-            let at_ms = if is_slow && is_bearable(slow_ms, &behind) { slow_ms } else { at_ms };
+            let slow_ms = stalls.pass(
+                prompt[nth] + dice.below(i64::from(plan.slow_max_s) * 1000),
+                dice,
+            );
+            let at_ms = if is_slow && is_bearable(slow_ms, &behind) {
+                slow_ms
+            } else {
+                at_ms
+            };
             passages[nth].fate = Fate::InTime(at_ms);
             behind.push(at_ms);
         }
@@ -123,24 +144,37 @@ pub(super) struct Stalls(Vec<(i64, i64)>);
 
 impl Stalls {
     pub(super) fn of(plan: &Plan) -> Self {
-        let (every_ms, long_ms) = (i64::from(plan.stall_every_min) * 60_000, i64::from(plan.stall_s) * 1000);
+        let (every_ms, long_ms) = (
+            i64::from(plan.stall_every_min) * 60_000,
+            i64::from(plan.stall_s) * 1000,
+        );
         if long_ms == 0 {
             return Self(Vec::new());
         }
         let first = STARTS_AT_MS + FIRST_WITHIN_MS + PROMPT_MS.1 + 60_000;
         let starts = (0..).map(|nth| first + nth * every_ms);
-        Self(starts.take_while(|from| *from < plan.ends_at_ms()).map(|from| (from, from + long_ms)).collect())
+        Self(
+            starts
+                .take_while(|from| *from < plan.ends_at_ms())
+                .map(|from| (from, from + long_ms))
+                .collect(),
+        )
     }
 
     /// When something arrives that would have arrived then: in a stall it waits, and is dealt with in any order.
     pub(super) fn pass(&self, at_ms: i64, dice: &mut Dice) -> i64 {
         let heaped = dice.below(CATCH_UP_MS);
-        let stall = self.0.iter().find(|(from, to)| (*from..*to).contains(&at_ms));
+        let stall = self
+            .0
+            .iter()
+            .find(|(from, to)| (*from..*to).contains(&at_ms));
         stall.map_or(at_ms, |(_, to)| to + heaped)
     }
 
     /// Whether a stall or its working off falls into a time.
     fn touch(&self, from_ms: i64, to_ms: i64) -> bool {
-        self.0.iter().any(|(from, to)| *from <= to_ms && from_ms <= to + CATCH_UP_MS)
+        self.0
+            .iter()
+            .any(|(from, to)| *from <= to_ms && from_ms <= to + CATCH_UP_MS)
     }
 }

@@ -55,8 +55,16 @@ struct Call {
 impl<'a> Sender<'a> {
     pub(super) fn new(subscription: &'a Watched, dice: &mut Dice) -> Self {
         let from = 2 + dice.below(20);
-        let down = if dice.chance(DOWN) { from..from + 3 + dice.below(6) } else { 0..0 };
-        Self { subscription, checks: 0, down }
+        let down = if dice.chance(DOWN) {
+            from..from + 3 + dice.below(6)
+        } else {
+            0..0
+        };
+        Self {
+            subscription,
+            checks: 0,
+            down,
+        }
     }
 
     /// The result of the check at a position, from the next region in turn.
@@ -64,7 +72,8 @@ impl<'a> Sender<'a> {
         let nth = self.checks;
         self.checks += 1;
         let regions = &self.subscription.regions;
-        let region = regions[usize::try_from(nth).expect("it counts up from 0") % regions.len()].as_str();
+        let region =
+            regions[usize::try_from(nth).expect("it counts up from 0") % regions.len()].as_str();
         let region = (!dice.chance(WITHOUT_REGION)).then_some(region);
         let status = match self.subscription.always {
             Some(status) => status,
@@ -109,7 +118,9 @@ impl<'a> Sender<'a> {
             request_info: request,
             region,
         };
-        serde_json::to_vec(&sent).expect("words and numbers are always JSON").into()
+        serde_json::to_vec(&sent)
+            .expect("words and numbers are always JSON")
+            .into()
     }
 }
 
@@ -119,5 +130,9 @@ fn reason(status: Status) -> Option<StatusReason> {
         Status::MissedWindow => (ReasonType::MissProduced, "the checker was too busy"),
         Status::Success | Status::DisallowedByRobots => return None,
     };
-    Some(StatusReason { kind, description: description.to_owned(), details: None })
+    Some(StatusReason {
+        kind,
+        description: description.to_owned(),
+        details: None,
+    })
 }

@@ -12,9 +12,14 @@ fn admitted(world: &World) -> Vec<(i64, Slot, i64)> {
     let admit = |arrival: &Arrival| {
         let result = CheckResult::read(&arrival.bytes).ok()?;
         match validate(&result, &world.directory, arrival.at_ms).ending {
-            Ending::Admitted(place) => {
-                Some((arrival.at_ms, Slot { key: place.key, position: place.position }, place.step))
-            }
+            Ending::Admitted(place) => Some((
+                arrival.at_ms,
+                Slot {
+                    key: place.key,
+                    position: place.position,
+                },
+                place.step,
+            )),
             _ => None,
         }
     };
@@ -22,7 +27,11 @@ fn admitted(world: &World) -> Vec<(i64, Slot, i64)> {
 }
 
 fn plans() -> impl Iterator<Item = Plan> {
-    let common = (1..=2).map(|seed| Plan { seed, subscriptions: 150, ..Plan::default() });
+    let common = (1..=2).map(|seed| Plan {
+        seed,
+        subscriptions: 150,
+        ..Plan::default()
+    });
     let wild = (3..=5).map(|seed| Plan {
         seed,
         subscriptions: 50,
@@ -35,13 +44,22 @@ fn plans() -> impl Iterator<Item = Plan> {
         duplicates: 0.2,
         ..Plan::default()
     });
-    let long = Plan { seed: 6, subscriptions: 20, minutes: 300, dropped: 0.02, ..Plan::default() };
+    let long = Plan {
+        seed: 6,
+        subscriptions: 20,
+        minutes: 300,
+        dropped: 0.02,
+        ..Plan::default()
+    };
     common.chain(wild).chain([long])
 }
 
 #[test]
 fn the_same_plan_gives_the_same_world() {
-    let plan = Plan { subscriptions: 50, ..Plan::default() };
+    let plan = Plan {
+        subscriptions: 50,
+        ..Plan::default()
+    };
     let world = generate(&plan).unwrap();
     assert_eq!(generate(&plan).unwrap(), world);
     assert_ne!(generate(&Plan { seed: 2, ..plan }).unwrap(), world);
@@ -56,9 +74,18 @@ fn a_stream_that_waits_calls_missed_what_is_missing_and_nothing_else() {
             hold.offer(at_ms, slot, step);
         }
         hold.run_out();
-        let missing: BTreeSet<Slot> = world.truth.dropped.union(&world.truth.late).copied().collect();
+        let missing: BTreeSet<Slot> = world
+            .truth
+            .dropped
+            .union(&world.truth.late)
+            .copied()
+            .collect();
         assert_eq!(hold.missed, missing, "{plan:?}");
-        assert_eq!((hold.overflows, hold.handled), (0, world.truth.in_time), "{plan:?}");
+        assert_eq!(
+            (hold.overflows, hold.handled),
+            (0, world.truth.in_time),
+            "{plan:?}"
+        );
         assert_eq!(hold.timeouts, world.truth.missing(), "{plan:?}");
     }
 }
@@ -72,12 +99,31 @@ fn the_truth_is_what_the_trace_says() {
             *arrivals.entry(slot).or_default() += 1;
         }
         let truth = &world.truth;
-        assert!(truth.dropped.iter().all(|slot| !arrivals.contains_key(slot)), "a lost result arrives");
-        assert!(truth.late.iter().all(|slot| arrivals[slot] == 1), "a late result arrives once");
-        let in_time = arrivals.keys().filter(|slot| !truth.late.contains(slot)).count() as u64;
+        assert!(
+            truth
+                .dropped
+                .iter()
+                .all(|slot| !arrivals.contains_key(slot)),
+            "a lost result arrives"
+        );
+        assert!(
+            truth.late.iter().all(|slot| arrivals[slot] == 1),
+            "a late result arrives once"
+        );
+        let in_time = arrivals
+            .keys()
+            .filter(|slot| !truth.late.contains(slot))
+            .count() as u64;
         assert_eq!(in_time, truth.in_time);
-        assert_eq!(arrivals.values().map(|n| n - 1).sum::<u64>(), truth.duplicates);
-        let broken = world.trace.iter().filter(|it| CheckResult::read(&it.bytes).is_err()).count() as u64;
+        assert_eq!(
+            arrivals.values().map(|n| n - 1).sum::<u64>(),
+            truth.duplicates
+        );
+        let broken = world
+            .trace
+            .iter()
+            .filter(|it| CheckResult::read(&it.bytes).is_err())
+            .count() as u64;
         assert_eq!(broken, truth.broken);
     }
 }
@@ -89,11 +135,22 @@ fn a_result_in_time_is_not_awaited_by_many_nor_for_long() {
         let mut arrivals: BTreeMap<_, Vec<(i64, i64)>> = BTreeMap::new();
         for (at_ms, slot, _) in admitted(&world) {
             let of_key = arrivals.entry(slot.key).or_default();
-            let is_first = of_key.iter().all(|(position, _)| *position != slot.position);
+            let is_first = of_key
+                .iter()
+                .all(|(position, _)| *position != slot.position);
             if !world.truth.late.contains(&slot) && is_first {
-                let awaiting = of_key.iter().filter(|(position, _)| *position > slot.position);
-                let first_ms = awaiting.clone().map(|(_, at_ms)| *at_ms).min().unwrap_or(at_ms);
-                assert!(awaiting.count() <= 7 && at_ms - first_ms <= 120_000, "{slot:?}, {plan:?}");
+                let awaiting = of_key
+                    .iter()
+                    .filter(|(position, _)| *position > slot.position);
+                let first_ms = awaiting
+                    .clone()
+                    .map(|(_, at_ms)| *at_ms)
+                    .min()
+                    .unwrap_or(at_ms);
+                assert!(
+                    awaiting.count() <= 7 && at_ms - first_ms <= 120_000,
+                    "{slot:?}, {plan:?}"
+                );
             }
             of_key.push((slot.position, at_ms));
         }
@@ -151,11 +208,33 @@ fn a_plan_that_cannot_be_followed_is_refused() {
         assert_eq!(generate(&plan).expect_err(expected).to_string(), expected);
     };
     let plan = Plan::default();
-    check(Plan { late: 1.5, ..plan.clone() }, "late is a share: it must be between 0 and 1, not 1.5");
-    check(Plan { slow: f64::NAN, ..plan.clone() }, "slow is a share: it must be between 0 and 1, not NaN");
-    check(Plan { minutes: 0, ..plan.clone() }, "minutes must be between 1 and 1440, not 0");
     check(
-        Plan { stall_s: 240, stall_every_min: 5, ..plan },
+        Plan {
+            late: 1.5,
+            ..plan.clone()
+        },
+        "late is a share: it must be between 0 and 1, not 1.5",
+    );
+    check(
+        Plan {
+            slow: f64::NAN,
+            ..plan.clone()
+        },
+        "slow is a share: it must be between 0 and 1, not NaN",
+    );
+    check(
+        Plan {
+            minutes: 0,
+            ..plan.clone()
+        },
+        "minutes must be between 1 and 1440, not 0",
+    );
+    check(
+        Plan {
+            stall_s: 240,
+            stall_every_min: 5,
+            ..plan
+        },
         "stalls of 240 s every 5 min leave no time between them; at least 2 min are needed",
     );
 }

@@ -15,7 +15,9 @@ fn immediate(kept: &Kept) -> Immediate {
 fn check(minutes: &[i64], expected: &str) {
     let kept = Kept::new();
     for minute in minutes {
-        immediate(&kept).offer(vec![record(*minute, "success")]).unwrap();
+        immediate(&kept)
+            .offer(vec![record(*minute, "success")])
+            .unwrap();
     }
     assert_eq!(kept.told(), expected, "{minutes:?}");
 }
@@ -45,12 +47,18 @@ fn the_oldest_hundred_of_a_long_gap_are_misses_and_the_rest_stay_holes() {
     let first = record(0, "success");
     let next = record(250, "success");
     let missed = missed(first.position, &next);
-    assert_eq!((missed.len(), missed[0], missed[99]), (100, MINUTE_MS, 100 * MINUTE_MS));
+    assert_eq!(
+        (missed.len(), missed[0], missed[99]),
+        (100, MINUTE_MS, 100 * MINUTE_MS)
+    );
 }
 
 #[test]
 fn a_gap_of_a_step_and_a_half_has_no_miss_and_one_of_two_and_a_half_has_one() {
-    let at = |steps_tenths: i64| Record { position: MINUTE_MS * steps_tenths / 10, ..record(0, "success") };
+    let at = |steps_tenths: i64| Record {
+        position: MINUTE_MS * steps_tenths / 10,
+        ..record(0, "success")
+    };
     let misses = [10, 15, 20, 25, 30].map(|steps_tenths| missed(0, &at(steps_tenths)).len());
     assert_eq!(misses, [0, 0, 1, 1, 2]);
     assert_eq!(missed(0, &at(25)), [MINUTE_MS]);
@@ -60,7 +68,10 @@ fn a_gap_of_a_step_and_a_half_has_no_miss_and_one_of_two_and_a_half_has_one() {
 fn a_gap_that_spans_a_change_of_the_interval_has_no_misses() {
     let kept = Kept::new();
     immediate(&kept).offer(vec![record(0, "success")]).unwrap();
-    let changed = Record { step: 5 * MINUTE_MS, ..record(20, "success") };
+    let changed = Record {
+        step: 5 * MINUTE_MS,
+        ..record(20, "success")
+    };
     immediate(&kept).offer(vec![changed]).unwrap();
     assert_eq!(kept.told(), "handled 0, handled 20");
 }

@@ -45,7 +45,8 @@ impl SqliteMemory {
         db.pragma_update(None, "synchronous", level)?;
         // Two processes may find the file empty; the second waits here and finds it made.
         let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let version: i64 =
+            transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
         match version {
             0 => {
                 transaction.execute_batch(include_str!("sql/schema.sql"))?;
@@ -61,13 +62,16 @@ impl SqliteMemory {
 
 impl Memory for SqliteMemory {
     fn begin(&mut self) -> Result<Box<dyn Transaction + '_>, MemoryError> {
-        let transaction = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
         Ok(Box::new(SqliteTransaction(transaction)))
     }
 
     fn changes(&mut self, after: i64) -> Result<Vec<(i64, Change)>, MemoryError> {
         let mut statement = self.db.prepare_cached(include_str!("sql/changes.sql"))?;
-        let rows = statement.query_map([after], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+        let rows =
+            statement.query_map([after], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
         rows.map(|row| {
             let (seq, text) = row?;
             Ok((seq, read(&text)?))
@@ -88,7 +92,11 @@ impl Memory for SqliteMemory {
     fn incidents(&mut self) -> Result<Vec<Incident>, MemoryError> {
         let mut statement = self.db.prepare_cached(include_str!("sql/incidents.sql"))?;
         let rows = statement.query_map([], |row| {
-            Ok(Incident { detector: DetectorId(row.get(0)?), opened_ms: row.get(1)?, closed_ms: row.get(2)? })
+            Ok(Incident {
+                detector: DetectorId(row.get(0)?),
+                opened_ms: row.get(1)?,
+                closed_ms: row.get(2)?,
+            })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -116,12 +124,20 @@ impl Transaction for SqliteTransaction<'_> {
 
     fn standing(&mut self, detector: DetectorId) -> Result<Option<Standing>, MemoryError> {
         let mut statement = self.0.prepare_cached(include_str!("sql/standing.sql"))?;
-        let text: Option<String> = statement.query_row([detector.0], |row| row.get(0)).optional()?;
+        let text: Option<String> = statement
+            .query_row([detector.0], |row| row.get(0))
+            .optional()?;
         text.map(|text| read(&text)).transpose()
     }
 
-    fn set_standing(&mut self, detector: DetectorId, standing: Standing) -> Result<(), MemoryError> {
-        let mut statement = self.0.prepare_cached(include_str!("sql/set_standing.sql"))?;
+    fn set_standing(
+        &mut self,
+        detector: DetectorId,
+        standing: Standing,
+    ) -> Result<(), MemoryError> {
+        let mut statement = self
+            .0
+            .prepare_cached(include_str!("sql/set_standing.sql"))?;
         statement.execute(params![detector.0, write(&standing)])?;
         Ok(())
     }
@@ -130,11 +146,15 @@ impl Transaction for SqliteTransaction<'_> {
         match notice {
             Notice::Activated => {}
             Notice::Opened { at_ms } => {
-                let mut statement = self.0.prepare_cached(include_str!("sql/open_incident.sql"))?;
+                let mut statement = self
+                    .0
+                    .prepare_cached(include_str!("sql/open_incident.sql"))?;
                 statement.execute(params![detector.0, at_ms])?;
             }
             Notice::Closed { opened_ms, at_ms } => {
-                let mut statement = self.0.prepare_cached(include_str!("sql/close_incident.sql"))?;
+                let mut statement = self
+                    .0
+                    .prepare_cached(include_str!("sql/close_incident.sql"))?;
                 statement.execute(params![detector.0, opened_ms, at_ms])?;
             }
         }
@@ -149,19 +169,27 @@ impl Transaction for SqliteTransaction<'_> {
 
     fn last_update(&mut self, key: SubscriptionId) -> Result<Option<LastUpdate>, MemoryError> {
         let mut statement = self.0.prepare_cached(include_str!("sql/last_update.sql"))?;
-        let found = statement
-            .query_row([key.to_string()], |row| Ok(LastUpdate { position: row.get(0)?, step: row.get(1)? }));
+        let found = statement.query_row([key.to_string()], |row| {
+            Ok(LastUpdate {
+                position: row.get(0)?,
+                step: row.get(1)?,
+            })
+        });
         Ok(found.optional()?)
     }
 
     fn set_last_update(&mut self, key: SubscriptionId, to: LastUpdate) -> Result<(), MemoryError> {
-        let mut statement = self.0.prepare_cached(include_str!("sql/set_last_update.sql"))?;
+        let mut statement = self
+            .0
+            .prepare_cached(include_str!("sql/set_last_update.sql"))?;
         statement.execute(params![key.to_string(), to.position, to.step])?;
         Ok(())
     }
 
     fn forget_last_update(&mut self, key: SubscriptionId) -> Result<(), MemoryError> {
-        self.0.prepare_cached(include_str!("sql/forget_last_update.sql"))?.execute([key.to_string()])?;
+        self.0
+            .prepare_cached(include_str!("sql/forget_last_update.sql"))?
+            .execute([key.to_string()])?;
         Ok(())
     }
 
@@ -178,12 +206,17 @@ fn kept_line(row: &Row<'_>) -> Result<KeptLine, MemoryError> {
         "miss" => Effect::Miss,
         "miss_range" => {
             let count: i64 = row.get(5)?;
-            Effect::MissRange { to: row.get(4)?, count: count.unsigned_abs() }
+            Effect::MissRange {
+                to: row.get(4)?,
+                count: count.unsigned_abs(),
+            }
         }
         "amended" => Effect::Amended,
         other => return Err(MemoryError::Corrupt(format!("an effect called {other}"))),
     };
-    let key = key.parse().map_err(|_| MemoryError::Corrupt(format!("a subscription called {key}")))?;
+    let key = key
+        .parse()
+        .map_err(|_| MemoryError::Corrupt(format!("a subscription called {key}")))?;
     Ok(KeptLine {
         seq: row.get(0)?,
         key,

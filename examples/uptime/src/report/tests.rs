@@ -11,10 +11,15 @@ fn world() -> World {
         at_ms: minute * MINUTE_MS + after_ms,
         bytes: result(minute, "success", "us"),
     };
-    let mut trace: Vec<Arrival> = [1, 2, 3, 5, 7, 7, 8, 9].map(|minute| at(minute, 100)).into();
+    let mut trace: Vec<Arrival> = [1, 2, 3, 5, 7, 7, 8, 9]
+        .map(|minute| at(minute, 100))
+        .into();
     trace.push(at(6, 600_000));
     trace.sort_by_key(|arrival| arrival.at_ms);
-    let slot = |minute| Slot { key: KEY, position: minute * MINUTE_MS };
+    let slot = |minute| Slot {
+        key: KEY,
+        position: minute * MINUTE_MS,
+    };
     let truth = Truth {
         in_time: 7,
         duplicates: 1,
@@ -22,49 +27,106 @@ fn world() -> World {
         late: BTreeSet::from([slot(6)]),
         ..Truth::default()
     };
-    World { directory: directory(), trace, truth }
+    World {
+        directory: directory(),
+        trace,
+        truth,
+    }
 }
 
 fn line(minute: i64, effect: Effect, after_ms: i64) -> KeptLine {
     let position = minute * MINUTE_MS;
-    KeptLine { seq: minute, key: KEY, position, effect, at_ms: position + after_ms, line: String::new() }
+    KeptLine {
+        seq: minute,
+        key: KEY,
+        position,
+        effect,
+        at_ms: position + after_ms,
+        line: String::new(),
+    }
 }
 
 fn figures(lines: Vec<KeptLine>, hold: Option<Hold>) -> Figures {
     let world = world();
     let took = Duration::from_secs(1);
-    let ran = Ran { counts: Counts::default(), broken: Vec::new(), hold, lines, behind_ms: 0, took };
+    let ran = Ran {
+        counts: Counts::default(),
+        broken: Vec::new(),
+        hold,
+        lines,
+        behind_ms: 0,
+        took,
+    };
     measure(&world, &world.seen(), Mode::Immediate, &ran)
 }
 
 #[test]
 fn a_miss_is_false_if_its_result_arrives_in_time() {
-    let mut lines: Vec<KeptLine> = [1, 2, 5, 8, 9].map(|minute| line(minute, Effect::Handled, 350)).into();
+    let mut lines: Vec<KeptLine> = [1, 2, 5, 8, 9]
+        .map(|minute| line(minute, Effect::Handled, 350))
+        .into();
     lines.extend([3, 4, 6, 7].map(|minute| line(minute, Effect::Miss, 350)));
     let figures = figures(lines, None);
-    assert_eq!((figures.false_misses, figures.true_misses_found, figures.true_misses), (2, 2, 2));
+    assert_eq!(
+        (
+            figures.false_misses,
+            figures.true_misses_found,
+            figures.true_misses
+        ),
+        (2, 2, 2)
+    );
     assert_eq!((figures.handled, figures.lost), (5, 2));
     assert_eq!((figures.delay_p50_ms, figures.delay_p99_ms), (250, 250));
 }
 
 #[test]
 fn a_range_of_misses_counts_each_of_them() {
-    let range = Effect::MissRange { to: 6 * MINUTE_MS, count: 3 };
+    let range = Effect::MissRange {
+        to: 6 * MINUTE_MS,
+        count: 3,
+    };
     let figures = figures(vec![line(4, range, 0)], None);
     assert_eq!((figures.false_misses, figures.true_misses_found), (1, 2));
-    assert_eq!(missed_slots(&line(4, Effect::MissRange { to: 4 * MINUTE_MS, count: 1 }, 0)).len(), 1);
+    assert_eq!(
+        missed_slots(&line(
+            4,
+            Effect::MissRange {
+                to: 4 * MINUTE_MS,
+                count: 1
+            },
+            0
+        ))
+        .len(),
+        1
+    );
 }
 
 #[test]
 fn percentiles_are_of_the_nearest_rank() {
     let hundred: Vec<i64> = (1..=100).collect();
-    assert_eq!((percentile(&hundred, 50), percentile(&hundred, 99)), (50, 99));
-    assert_eq!((percentile(&[7], 50), percentile(&[7], 99), percentile(&[], 99)), (7, 7, 0));
+    assert_eq!(
+        (percentile(&hundred, 50), percentile(&hundred, 99)),
+        (50, 99)
+    );
+    assert_eq!(
+        (
+            percentile(&[7], 50),
+            percentile(&[7], 99),
+            percentile(&[], 99)
+        ),
+        (7, 7, 0)
+    );
 }
 
 #[test]
 fn the_table_has_a_row_for_each_figure() {
-    let hold = Hold { added: 1000, removed: 1000, timeouts: 12, overflows: 0, mean_held: 1.44 };
+    let hold = Hold {
+        added: 1000,
+        removed: 1000,
+        timeouts: 12,
+        overflows: 0,
+        mean_held: 1.44,
+    };
     let lines = vec![line(1, Effect::Handled, 12_400)];
     let text = table(&[figures(lines.clone(), None), figures(lines, Some(hold))]);
     let row = |title: &str| {

@@ -52,7 +52,12 @@ pub(super) struct Batch {
 impl Dealer {
     pub(super) fn new(dealing: Dealing, workers: usize) -> Self {
         let loads = (0..workers).map(|_| Load::default()).collect();
-        Self { dealing, loads, holders: HashMap::new(), batches: 0 }
+        Self {
+            dealing,
+            loads,
+            holders: HashMap::new(),
+            batches: 0,
+        }
     }
 
     /// Whether everything given out was answered.
@@ -66,7 +71,9 @@ impl Dealer {
             self.loads.iter().map(|_| Vec::new()).collect();
         let mut taken = 0;
         for (place, key) in keys.enumerate() {
-            let Some(worker) = self.choose(key, &hands) else { break };
+            let Some(worker) = self.choose(key, &hands) else {
+                break;
+            };
             hands[worker].push((place, key));
             self.loads[worker].results += 1;
             if let Some(key) = key {
@@ -75,19 +82,32 @@ impl Dealer {
             }
             taken = place + 1;
         }
-        let hands = hands.into_iter().enumerate().filter(|(_, hand)| !hand.is_empty());
+        let hands = hands
+            .into_iter()
+            .enumerate()
+            .filter(|(_, hand)| !hand.is_empty());
         let batches = hands.map(|(worker, hand)| {
             self.batches += 1;
             let (places, keys) = hand.into_iter().unzip();
             self.loads[worker].batches.insert(self.batches, keys);
-            Batch { worker, number: self.batches, places }
+            Batch {
+                worker,
+                number: self.batches,
+                places,
+            }
         });
-        Dealt { taken, batches: batches.collect() }
+        Dealt {
+            taken,
+            batches: batches.collect(),
+        }
     }
 
     /// A worker has answered for a batch.
     pub(super) fn done(&mut self, worker: usize, number: u64) {
-        let keys = self.loads[worker].batches.remove(&number).unwrap_or_default();
+        let keys = self.loads[worker]
+            .batches
+            .remove(&number)
+            .unwrap_or_default();
         self.loads[worker].results -= keys.len();
         for key in keys.into_iter().flatten() {
             if let Some(holder) = self.holders.get_mut(&key) {
@@ -108,10 +128,14 @@ impl Dealer {
             self.loads[*worker].batches.len() < BATCHES_IN_FLIGHT_MAX
                 && hands[*worker].len() < BATCH_RESULTS_MAX
         };
-        let holder = key.and_then(|key| self.holders.get(&key)).map(|(worker, _)| *worker);
+        let holder = key
+            .and_then(|key| self.holders.get(&key))
+            .map(|(worker, _)| *worker);
         match (self.dealing, holder) {
             (Dealing::Faithful, Some(worker)) => Some(worker).filter(has_room),
-            _ => (0..self.loads.len()).filter(has_room).min_by_key(|worker| self.loads[*worker].results),
+            _ => (0..self.loads.len())
+                .filter(has_room)
+                .min_by_key(|worker| self.loads[*worker].results),
         }
     }
 }

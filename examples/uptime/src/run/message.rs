@@ -17,7 +17,11 @@ pub(super) struct Batch {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(super) enum Answer {
     /// A batch was taken.
-    Taken { batch: u64, counts: Counts, broken: Vec<String> },
+    Taken {
+        batch: u64,
+        counts: Counts,
+        broken: Vec<String>,
+    },
     /// Everything was taken, and nothing is held any more.
     Finished { hold: Option<Hold> },
 }

@@ -37,7 +37,10 @@ impl Pool {
     pub(super) fn start(program: &Path, setup: &Setup, workers: usize) -> Result<Self> {
         let (sender, told) = channel();
         let workers = (0..workers).map(|nth| start(program, setup, nth, &sender));
-        Ok(Self { workers: workers.collect::<Result<_>>()?, told })
+        Ok(Self {
+            workers: workers.collect::<Result<_>>()?,
+            told,
+        })
     }
 
     /// Gives a worker a batch.
@@ -48,8 +51,10 @@ impl Pool {
         arrivals: impl Iterator<Item = &'a Arrival>,
     ) -> Result<()> {
         let arrivals = arrivals.map(|arrival| RawValue::from_string(arrival.to_line()));
-        let mut line =
-            serde_json::to_string(&Batch { batch, arrivals: arrivals.collect::<Result<_, _>>()? })?;
+        let mut line = serde_json::to_string(&Batch {
+            batch,
+            arrivals: arrivals.collect::<Result<_, _>>()?,
+        })?;
         line.push('\n');
         let sent = self.workers[worker].input.write_all(line.as_bytes());
         sent.with_context(|| format!("worker {worker} takes no more results"))
@@ -69,10 +74,18 @@ impl Pool {
         }
         let (deadline, mut left, mut hold) = (Instant::now() + patience, processes.len(), None);
         while left > 0 {
-            let told = self.told.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            let told = self
+                .told
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()));
             match told.context("the workers do not end")? {
-                Told { answer: Some(Answer::Finished { hold: of_worker }), .. } => hold = of_worker.or(hold),
-                Told { answer: Some(Answer::Taken { .. }), worker } => {
+                Told {
+                    answer: Some(Answer::Finished { hold: of_worker }),
+                    ..
+                } => hold = of_worker.or(hold),
+                Told {
+                    answer: Some(Answer::Taken { .. }),
+                    worker,
+                } => {
                     bail!("worker {worker} answered for a batch that nobody gave it")
                 }
                 Told { answer: None, .. } => left -= 1,
@@ -91,7 +104,12 @@ impl Pool {
 fn start(program: &Path, setup: &Setup, nth: usize, sender: &Sender<Told>) -> Result<Worker> {
     let mut process = Command::new(program)
         .arg("worker")
-        .args(["--mode", &setup.mode.to_string(), "--clock", &setup.clock.to_string()])
+        .args([
+            "--mode",
+            &setup.mode.to_string(),
+            "--clock",
+            &setup.clock.to_string(),
+        ])
         .arg("--directory")
         .arg(&setup.directory)
         .arg("--memory")
@@ -119,5 +137,8 @@ fn relay(worker: usize, output: ChildStdout, sender: &Sender<Told>) {
             return;
         }
     }
-    let _ = sender.send(Told { worker, answer: None });
+    let _ = sender.send(Told {
+        worker,
+        answer: None,
+    });
 }

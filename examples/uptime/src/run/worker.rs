@@ -13,16 +13,39 @@ use std::{io, thread};
 /// Works until the input ends.
 pub fn work(setup: &Setup, output: &mut impl Write) -> Result<()> {
     let directory = setup.directory()?;
-    let mut consumer = Consumer::new(setup.memory()?, directory.clone(), setup.sequencer(directory)?);
+    let mut consumer = Consumer::new(
+        setup.memory()?,
+        directory.clone(),
+        setup.sequencer(directory)?,
+    );
     for line in read_ahead() {
         let batch: Batch = serde_json::from_str(&line?).context("a batch that is none")?;
-        let bytes = batch.arrivals.iter().map(|line| Ok(Arrival::from_line(line.get())?.bytes));
+        let bytes = batch
+            .arrivals
+            .iter()
+            .map(|line| Ok(Arrival::from_line(line.get())?.bytes));
         let taken = consumer.take(bytes.collect::<Result<_>>()?, setup.clock.now_ms())?;
-        let broken = taken.broken.iter().map(|(_, broken)| broken.to_string()).collect();
-        say(output, &Answer::Taken { batch: batch.batch, counts: taken.counts, broken })?;
+        let broken = taken
+            .broken
+            .iter()
+            .map(|(_, broken)| broken.to_string())
+            .collect();
+        say(
+            output,
+            &Answer::Taken {
+                batch: batch.batch,
+                counts: taken.counts,
+                broken,
+            },
+        )?;
     }
     consumer.drain()?;
-    say(output, &Answer::Finished { hold: consumer.finish()? })
+    say(
+        output,
+        &Answer::Finished {
+            hold: consumer.finish()?,
+        },
+    )
 }
 
 /// Reads while there is work, so that whoever writes never waits for it.

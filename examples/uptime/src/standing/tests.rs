@@ -56,10 +56,24 @@ fn a_check_that_was_not_made_changes_nothing() {
 #[test]
 fn an_incident_knows_what_opened_and_what_closed_it() {
     let thresholds = Thresholds::default();
-    let (down, opened) = judge(Standing::Up { failures: 1 }, Status::Failure, 120, &thresholds);
-    assert_eq!((opened, down.is_down()), (Some(Notice::Opened { at_ms: 120 }), true));
+    let (down, opened) = judge(
+        Standing::Up { failures: 1 },
+        Status::Failure,
+        120,
+        &thresholds,
+    );
+    assert_eq!(
+        (opened, down.is_down()),
+        (Some(Notice::Opened { at_ms: 120 }), true)
+    );
     let (down, _) = judge(down, Status::Success, 180, &thresholds);
     let (up, closed) = judge(down, Status::Success, 240, &thresholds);
-    assert_eq!(closed, Some(Notice::Closed { opened_ms: 120, at_ms: 240 }));
+    assert_eq!(
+        closed,
+        Some(Notice::Closed {
+            opened_ms: 120,
+            at_ms: 240
+        })
+    );
     assert!(!up.is_down());
 }

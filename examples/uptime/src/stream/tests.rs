@@ -11,7 +11,11 @@ fn streamed(kept: &Kept, speed: f64) -> Box<Streamed> {
         clock: Clock::starting(0, speed),
     };
     let store = format!("sqlite:{}", kept.folder().join("stream.db").display());
-    let place = Place { store: &store, stream: "uptime", durability: Durability::Relaxed };
+    let place = Place {
+        store: &store,
+        stream: "uptime",
+        durability: Durability::Relaxed,
+    };
     Box::new(Streamed::start(&place, judge).unwrap())
 }
 
@@ -20,7 +24,9 @@ fn check(minutes: &[i64], speed: f64, expected: &str) -> Hold {
     let kept = Kept::new();
     let mut processes = [streamed(&kept, speed), streamed(&kept, speed)];
     for (nth, minute) in minutes.iter().enumerate() {
-        processes[nth % 2].offer(vec![record(*minute, "success")]).unwrap();
+        processes[nth % 2]
+            .offer(vec![record(*minute, "success")])
+            .unwrap();
     }
     let [mut first, second] = processes;
     second.finish().unwrap();
@@ -33,14 +39,22 @@ fn check(minutes: &[i64], speed: f64, expected: &str) -> Hold {
 
 #[test]
 fn a_result_that_is_overtaken_is_waited_for() {
-    let hold = check(&[1, 3, 4, 2, 5], 1.0, "handled 1, handled 2, handled 3, handled 4, handled 5");
+    let hold = check(
+        &[1, 3, 4, 2, 5],
+        1.0,
+        "handled 1, handled 2, handled 3, handled 4, handled 5",
+    );
     // The one that was waited for came in behind others that waited, and so counts too.
     assert_eq!((hold.added, hold.timeouts, hold.overflows), (3, 0, 0));
 }
 
 #[test]
 fn what_never_comes_is_missed_when_it_was_waited_for() {
-    let hold = check(&[1, 3, 4], 1_000.0, "handled 1, miss 2, handled 3, handled 4");
+    let hold = check(
+        &[1, 3, 4],
+        1_000.0,
+        "handled 1, miss 2, handled 3, handled 4",
+    );
     assert_eq!((hold.timeouts, hold.overflows), (1, 0));
 }
 
@@ -59,9 +73,16 @@ fn each_result_is_told_what_became_of_it() {
     let kept = Kept::new();
     let mut streamed = streamed(&kept, 1.0);
     let mut offer = |minutes: &[i64]| {
-        let records = minutes.iter().map(|minute| record(*minute, "success")).collect();
+        let records = minutes
+            .iter()
+            .map(|minute| record(*minute, "success"))
+            .collect();
         let became = streamed.offer(records).unwrap();
-        became.into_iter().map(Became::as_str).collect::<Vec<_>>().join(" ")
+        became
+            .into_iter()
+            .map(Became::as_str)
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     assert_eq!(offer(&[1, 2]), "handled handled");
     assert_eq!(offer(&[4, 2]), "held duplicate");
@@ -74,7 +95,9 @@ fn each_result_is_told_what_became_of_it() {
 fn a_subscription_that_is_forgotten_begins_anew() {
     let kept = Kept::new();
     let mut streamed = streamed(&kept, 1.0);
-    streamed.offer(vec![record(1, "success"), record(3, "success")]).unwrap();
+    streamed
+        .offer(vec![record(1, "success"), record(3, "success")])
+        .unwrap();
     streamed.forget(KEY).unwrap();
     streamed.drain().unwrap();
     streamed.offer(vec![record(9, "success")]).unwrap();
@@ -85,16 +108,26 @@ fn a_subscription_that_is_forgotten_begins_anew() {
 fn what_is_held_survives_the_process() {
     let kept = Kept::new();
     let mut first = streamed(&kept, 1.0);
-    first.offer(vec![record(1, "success"), record(3, "success")]).unwrap();
+    first
+        .offer(vec![record(1, "success"), record(3, "success")])
+        .unwrap();
     first.finish().unwrap();
-    streamed(&kept, 1.0).offer(vec![record(2, "success")]).unwrap();
+    streamed(&kept, 1.0)
+        .offer(vec![record(2, "success")])
+        .unwrap();
     assert_eq!(kept.told(), "handled 1, handled 2, handled 3");
 }
 
 #[test]
 fn waits_are_on_the_clock_of_the_run_and_leases_are_not() {
     let fast = settings(&Clock::starting(0, 100.0));
-    assert_eq!(fast.rules.steps, [100, 200, 300, 600, 600].map(Span::millis));
-    assert_eq!((fast.rules.hold_for, fast.lease), (Span::secs(36), StreamSettings::default().lease));
+    assert_eq!(
+        fast.rules.steps,
+        [100, 200, 300, 600, 600].map(Span::millis)
+    );
+    assert_eq!(
+        (fast.rules.hold_for, fast.lease),
+        (Span::secs(36), StreamSettings::default().lease)
+    );
     assert_eq!(settings(&Clock::wall()).rules, Rules::default());
 }

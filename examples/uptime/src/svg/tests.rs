@@ -20,7 +20,15 @@ fn figures(false_misses: u64, hold: Option<Hold>) -> Figures {
 }
 
 fn summary() -> Summary {
-    Summary { subscriptions: 3, arrivals: 100, in_time: 90, dropped: 4, late: 1, duplicates: 2, broken: 1 }
+    Summary {
+        subscriptions: 3,
+        arrivals: 100,
+        in_time: 90,
+        dropped: 4,
+        late: 1,
+        duplicates: 2,
+        broken: 1,
+    }
 }
 
 #[test]
@@ -37,7 +45,13 @@ fn a_bar_is_as_long_as_its_figure_is_large() {
 
 #[test]
 fn nothing_of_a_kind_draws_empty_bars() {
-    let hold = Hold { added: 9, removed: 9, timeouts: 0, overflows: 0, mean_held: 0.0 };
+    let hold = Hold {
+        added: 9,
+        removed: 9,
+        timeouts: 0,
+        overflows: 0,
+        mean_held: 0.0,
+    };
     let svg = draw(&summary(), &[figures(0, Some(hold))]);
     assert!(!svg.contains("NaN") && !svg.contains("inf"));
 }

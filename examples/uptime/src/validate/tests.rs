@@ -12,7 +12,9 @@ fn key(bits: u128) -> SubscriptionId {
 }
 
 fn regions(all: &[(&str, RegionMode)]) -> Regions {
-    all.iter().map(|(name, mode)| ((*name).to_owned(), *mode)).collect()
+    all.iter()
+        .map(|(name, mode)| ((*name).to_owned(), *mode))
+        .collect()
 }
 
 /// Subscription 0 is well. Each of the others falls short in one way; 9 falls short in all of them at once.
@@ -69,9 +71,19 @@ fn result(subscription: u128, status: Status, region: Option<&str>, minute: i64)
 
 /// Minute 57 is in no slot of these subscriptions, so that only what is under test happens.
 fn check(subscription: u128, status: Status, region: Option<&str>, expected: Ending) {
-    let verdict = validate(&result(subscription, status, region, 57), &directory(), NOW_MS);
-    assert_eq!(verdict.ending, expected, "subscription {subscription}, {status}, from {region:?}");
-    assert_eq!(verdict.tags.is_none(), expected == Ending::UnknownSubscription);
+    let verdict = validate(
+        &result(subscription, status, region, 57),
+        &directory(),
+        NOW_MS,
+    );
+    assert_eq!(
+        verdict.ending, expected,
+        "subscription {subscription}, {status}, from {region:?}"
+    );
+    assert_eq!(
+        verdict.tags.is_none(),
+        expected == Ending::UnknownSubscription
+    );
 }
 
 fn admitted(subscription: u128) -> Ending {
@@ -95,15 +107,30 @@ fn each_thing_that_falls_short_is_named() {
         check(3, status, Some("us"), Ending::DetectorDisabled);
         check(4, status, Some("us"), Ending::FeatureOff);
     }
-    check(0, DisallowedByRobots, Some("us"), Ending::DisallowedByRobots);
+    check(
+        0,
+        DisallowedByRobots,
+        Some("us"),
+        Ending::DisallowedByRobots,
+    );
 }
 
 #[test]
 fn the_first_thing_in_order_is_named() {
     // An unknown subscription before robots, robots before the shadow region, that before the detector, its being
     // disabled before the feature.
-    check(7, Status::DisallowedByRobots, Some("eu"), Ending::UnknownSubscription);
-    check(9, Status::DisallowedByRobots, Some("eu"), Ending::DisallowedByRobots);
+    check(
+        7,
+        Status::DisallowedByRobots,
+        Some("eu"),
+        Ending::UnknownSubscription,
+    );
+    check(
+        9,
+        Status::DisallowedByRobots,
+        Some("eu"),
+        Ending::DisallowedByRobots,
+    );
     check(9, Status::Success, Some("eu"), Ending::ShadowRegion);
     check(1, Status::Success, Some("eu"), Ending::ShadowRegion);
     check(9, Status::Success, Some("us"), Ending::DetectorDisabled);
@@ -112,10 +139,18 @@ fn the_first_thing_in_order_is_named() {
 #[test]
 fn a_result_need_not_say_where_it_comes_from() {
     check(0, Status::Success, None, admitted(0));
-    check(0, Status::Success, Some("a place nobody knows"), admitted(0));
+    check(
+        0,
+        Status::Success,
+        Some("a place nobody knows"),
+        admitted(0),
+    );
     let verdict = validate(&result(0, Status::Success, None, 57), &directory(), NOW_MS);
     let tags = verdict.tags.unwrap();
-    assert_eq!((tags.uptime_region.as_str(), tags.host_provider.as_str()), ("default", "other"));
+    assert_eq!(
+        (tags.uptime_region.as_str(), tags.host_provider.as_str()),
+        ("default", "other")
+    );
 }
 
 #[test]
@@ -123,28 +158,60 @@ fn robots_disable_a_detector_once() {
     let robots = result(0, Status::DisallowedByRobots, Some("us"), 57);
     let mut directory = directory();
     let first = validate(&robots, &directory, NOW_MS);
-    assert_eq!(first.changes, [Change::DetectorDisabled { detector: DetectorId(10), at_ms: NOW_MS }]);
+    assert_eq!(
+        first.changes,
+        [Change::DetectorDisabled {
+            detector: DetectorId(10),
+            at_ms: NOW_MS
+        }]
+    );
     directory.apply(&first.changes[0]);
     let second = validate(&robots, &directory, NOW_MS);
-    assert_eq!((second.ending, second.changes.len()), (Ending::DisallowedByRobots, 0));
-    let after = validate(&result(0, Status::Success, Some("us"), 57), &directory, NOW_MS);
+    assert_eq!(
+        (second.ending, second.changes.len()),
+        (Ending::DisallowedByRobots, 0)
+    );
+    let after = validate(
+        &result(0, Status::Success, Some("us"), 57),
+        &directory,
+        NOW_MS,
+    );
     assert_eq!(after.ending, Ending::DetectorDisabled);
-    let nobody = validate(&result(1, Status::DisallowedByRobots, None, 57), &directory, NOW_MS);
+    let nobody = validate(
+        &result(1, Status::DisallowedByRobots, None, 57),
+        &directory,
+        NOW_MS,
+    );
     assert_eq!(nobody.changes, []);
 }
 
 /// Whether a subscription whose regions are out of date is put right by its result of that minute.
-fn is_put_right(subscription: u128, interval: u32, minute: i64, status: Status, region: &str) -> bool {
+fn is_put_right(
+    subscription: u128,
+    interval: u32,
+    minute: i64,
+    status: Status,
+    region: &str,
+) -> bool {
     let mut directory = directory();
     let out_of_date = Subscription {
         interval: Interval::try_from(interval).unwrap(),
         regions: regions(&[("eu", RegionMode::Shadow), ("old", RegionMode::Active)]),
         ..directory.subscriptions[&key(3)].clone()
     };
-    directory.subscriptions.insert(key(subscription), out_of_date);
-    let verdict = validate(&result(subscription, status, Some(region), minute), &directory, NOW_MS);
+    directory
+        .subscriptions
+        .insert(key(subscription), out_of_date);
+    let verdict = validate(
+        &result(subscription, status, Some(region), minute),
+        &directory,
+        NOW_MS,
+    );
     let due = regions(&[("us", RegionMode::Active), ("eu", RegionMode::Shadow)]);
-    let wanted = Change::RegionsAssigned { subscription: key(subscription), regions: due };
+    let wanted = Change::RegionsAssigned {
+        subscription: key(subscription),
+        regions: due,
+    };
     verdict.changes.contains(&wanted)
 }
 
@@ -160,7 +227,11 @@ fn regions_are_checked_once_an_hour_in_the_slot_of_the_subscription() {
     ] {
         for minute in 0..60 {
             let due = is_put_right(subscription, interval, minute, Status::Success, "old");
-            assert_eq!(due, minutes.contains(&minute), "{subscription} at {minute}, every {interval} s");
+            assert_eq!(
+                due,
+                minutes.contains(&minute),
+                "{subscription} at {minute}, every {interval} s"
+            );
         }
     }
 }
@@ -175,6 +246,10 @@ fn the_region_check_comes_after_robots_and_shadow_and_before_the_detector() {
 
 #[test]
 fn a_subscription_that_is_in_line_is_left_alone() {
-    let verdict = validate(&result(0, Status::Success, Some("us"), 0), &directory(), NOW_MS);
+    let verdict = validate(
+        &result(0, Status::Success, Some("us"), 0),
+        &directory(),
+        NOW_MS,
+    );
     assert_eq!(verdict.changes, []);
 }

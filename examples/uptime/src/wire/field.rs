@@ -36,7 +36,11 @@ pub enum Broken {
 
 impl Broken {
     pub(super) fn wrong(field: &'static str, problem: &str, found: &str) -> Self {
-        Self::Wrong { field, problem: problem.to_owned(), found: excerpt(found) }
+        Self::Wrong {
+            field,
+            problem: problem.to_owned(),
+            found: excerpt(found),
+        }
     }
 }
 
@@ -75,9 +79,13 @@ impl<'a> Fields<'a> {
     pub(super) fn read(text: &'a str) -> Result<Self, Broken> {
         // A struct may be written as an array in serde's eyes; not on this wire.
         if !text.trim_start().starts_with('{') {
-            return Err(Broken::NotAnObject(format!("it begins with {}", excerpt(text.trim_start()))));
+            return Err(Broken::NotAnObject(format!(
+                "it begins with {}",
+                excerpt(text.trim_start())
+            )));
         }
-        let fields = serde_json::from_str(text).map_err(|error| Broken::NotAnObject(error.to_string()))?;
+        let fields =
+            serde_json::from_str(text).map_err(|error| Broken::NotAnObject(error.to_string()))?;
         match depth(text) {
             deep if deep > RESULT_DEPTH_MAX => Err(Broken::TooDeep(deep)),
             _ => Ok(fields),
@@ -140,5 +148,9 @@ fn excerpt(text: &str) -> String {
     if shown.len() < text.len() {
         shown.push('…');
     }
-    if shown.is_empty() { "nothing".to_owned() } else { shown }
+    if shown.is_empty() {
+        "nothing".to_owned()
+    } else {
+        shown
+    }
 }

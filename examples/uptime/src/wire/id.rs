@@ -25,7 +25,11 @@ impl Id {
         }
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest.finalize()[..16]);
-        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid().as_u128())
+        Self(
+            uuid::Builder::from_custom_bytes(bytes)
+                .into_uuid()
+                .as_u128(),
+        )
     }
 
     /// As one number.
@@ -42,7 +46,9 @@ impl FromStr for Id {
         if text.len() != 32 || !is_hex(text) {
             return Err(PROBLEM);
         }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| PROBLEM)
+        u128::from_str_radix(text, 16)
+            .map(Self)
+            .map_err(|_| PROBLEM)
     }
 }
 
@@ -66,7 +72,9 @@ impl Serialize for Id {
 
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -106,7 +114,9 @@ impl<'de> Deserialize<'de> for SpanId {
         if matches!(text.len(), 16 | 32) && is_hex(&text) {
             Ok(Self(text))
         } else {
-            Err(D::Error::custom("must be 16 or 32 hex digits without dashes"))
+            Err(D::Error::custom(
+                "must be 16 or 32 hex digits without dashes",
+            ))
         }
     }
 }

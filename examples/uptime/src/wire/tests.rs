@@ -7,23 +7,40 @@ const SHAPES: [(&str, &[u8]); 10] = [
     ("failure", include_bytes!("fixtures/failure.json")),
     ("timeout", include_bytes!("fixtures/timeout.json")),
     ("miss", include_bytes!("fixtures/miss.json")),
-    ("miss_backfill", include_bytes!("fixtures/miss_backfill.json")),
+    (
+        "miss_backfill",
+        include_bytes!("fixtures/miss_backfill.json"),
+    ),
     ("disallowed", include_bytes!("fixtures/disallowed.json")),
-    ("assert_failure", include_bytes!("fixtures/assert_failure.json")),
-    ("assert_compile_error", include_bytes!("fixtures/assert_compile_error.json")),
-    ("assert_runtime_error", include_bytes!("fixtures/assert_runtime_error.json")),
+    (
+        "assert_failure",
+        include_bytes!("fixtures/assert_failure.json"),
+    ),
+    (
+        "assert_compile_error",
+        include_bytes!("fixtures/assert_compile_error.json"),
+    ),
+    (
+        "assert_runtime_error",
+        include_bytes!("fixtures/assert_runtime_error.json"),
+    ),
     ("as_sent", include_bytes!("fixtures/as_sent.json")),
 ];
 
 fn shape(name: &str) -> CheckResult {
-    let (_, bytes) = SHAPES.iter().find(|(known, _)| *known == name).expect("a shape of that name");
+    let (_, bytes) = SHAPES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .expect("a shape of that name");
     CheckResult::read(bytes).expect(name)
 }
 
 /// What became of a shape: status, reason, duration, code, region.
 fn check(name: &str, expected: &str) {
     let result = shape(name);
-    let reason = result.status_reason.map(|reason| serde_json::to_value(reason.kind).unwrap());
+    let reason = result
+        .status_reason
+        .map(|reason| serde_json::to_value(reason.kind).unwrap());
     let code = result.request_info.map(|request| request.http_status_code);
     let seen = format!(
         "{} {} {:?} {:?} {:?}",
@@ -39,12 +56,21 @@ fn check(name: &str, expected: &str) {
 #[test]
 fn every_published_shape_is_read() {
     check("success", "success - Some(50) Some(Some(200)) None");
-    check("failure", "failure dns_error Some(100) Some(Some(500)) None");
+    check(
+        "failure",
+        "failure dns_error Some(100) Some(Some(500)) None",
+    );
     check("timeout", "failure timeout Some(100) Some(None) None");
     check("miss", "missed_window miss_produced None None None");
-    check("miss_backfill", "missed_window miss_backfill None None None");
+    check(
+        "miss_backfill",
+        "missed_window miss_backfill None None None",
+    );
     check("disallowed", "disallowed_by_robots - None None None");
-    check("assert_failure", r#"failure failure Some(100) Some(Some(500)) Some("default")"#);
+    check(
+        "assert_failure",
+        r#"failure failure Some(100) Some(Some(500)) Some("default")"#,
+    );
     check(
         "assert_compile_error",
         r#"failure assertion_compilation_error Some(100) Some(Some(500)) Some("default")"#,
@@ -53,15 +79,24 @@ fn every_published_shape_is_read() {
         "assert_runtime_error",
         r#"failure assertion_evaluation_error Some(100) Some(Some(500)) Some("default")"#,
     );
-    check("as_sent", r#"failure redirect_error Some(75) Some(Some(302)) Some("us-west")"#);
+    check(
+        "as_sent",
+        r#"failure redirect_error Some(75) Some(Some(302)) Some("us-west")"#,
+    );
 }
 
 #[test]
 fn the_published_ids_and_times_are_understood() {
     let result = shape("success");
     assert_eq!(result.guid.to_string(), "54afc7ed9c53491481919c931f75bae1");
-    assert_eq!(result.subscription_id.to_string(), "5421b5df80744113a6b57014f01a3a42");
-    assert_eq!(result.trace_id.to_string(), "947efba02dac463b9c1d886a44bafc94");
+    assert_eq!(
+        result.subscription_id.to_string(),
+        "5421b5df80744113a6b57014f01a3a42"
+    );
+    assert_eq!(
+        result.trace_id.to_string(),
+        "947efba02dac463b9c1d886a44bafc94"
+    );
     assert_eq!(
         (result.scheduled_check_time_ms, result.actual_check_time_ms),
         (1_717_614_062_978, 1_717_614_068_008)
@@ -72,11 +107,33 @@ fn the_published_ids_and_times_are_understood() {
 fn what_a_checker_sends_beyond_the_schema_is_read_too() {
     let result = shape("as_sent");
     let request = result.request_info.unwrap();
-    assert_eq!(request.response_headers.unwrap()[0], ("location".to_owned(), "/a".to_owned()));
-    assert_eq!(request.durations.unwrap().dns_lookup.unwrap().duration_us.as_i64(), Some(900));
+    assert_eq!(
+        request.response_headers.unwrap()[0],
+        ("location".to_owned(), "/a".to_owned())
+    );
+    assert_eq!(
+        request
+            .durations
+            .unwrap()
+            .dns_lookup
+            .unwrap()
+            .duration_us
+            .as_i64(),
+        Some(900)
+    );
     assert_eq!(result.request_info_list.len(), 2);
-    assert_eq!(shape("assert_compile_error").status_reason.unwrap().details.unwrap()["pos"], 8);
-    assert_eq!(shape("assert_failure").assertion_failure_data.unwrap()["child"]["kind"], "leaf");
+    assert_eq!(
+        shape("assert_compile_error")
+            .status_reason
+            .unwrap()
+            .details
+            .unwrap()["pos"],
+        8
+    );
+    assert_eq!(
+        shape("assert_failure").assertion_failure_data.unwrap()["child"]["kind"],
+        "leaf"
+    );
 }
 
 #[test]
@@ -102,7 +159,11 @@ fn check_broken(from: &str, to: &str, expected: &str) {
 #[test]
 fn a_broken_result_says_what_is_wrong_with_it() {
     check_broken(r#""status": "success","#, "", "`status` is missing");
-    check_broken(r#""status_reason": null,"#, "", "`status_reason` is missing");
+    check_broken(
+        r#""status_reason": null,"#,
+        "",
+        "`status_reason` is missing",
+    );
     check_broken(
         r#""success""#,
         r#""great""#,
@@ -126,7 +187,10 @@ fn a_broken_result_says_what_is_wrong_with_it() {
     );
     for time in ["1717614062978.5", "-1", "1e17", "253402300800000"] {
         let broken = changed("1717614062978", time).expect_err(time).to_string();
-        assert!(broken.ends_with("must be whole milliseconds since 1970"), "{broken}");
+        assert!(
+            broken.ends_with("must be whole milliseconds since 1970"),
+            "{broken}"
+        );
     }
     check_broken(
         r#"{ "request_type": "HEAD", "http_status_code": 200 }"#,
@@ -154,18 +218,28 @@ fn what_is_no_json_object_is_broken() {
 fn a_result_may_be_nested_only_so_deep_even_where_nobody_looks() {
     let nested = |depth: usize| {
         let value = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
-        changed("\"success\"", &format!("\"success\", \"somebody's\": {value}"))
+        changed(
+            "\"success\"",
+            &format!("\"success\", \"somebody's\": {value}"),
+        )
     };
     nested(RESULT_DEPTH_MAX - 1).expect("the object around it counts");
-    assert_eq!(nested(RESULT_DEPTH_MAX), Err(Broken::TooDeep(RESULT_DEPTH_MAX + 1)));
+    assert_eq!(
+        nested(RESULT_DEPTH_MAX),
+        Err(Broken::TooDeep(RESULT_DEPTH_MAX + 1))
+    );
     let brackets = format!("\"{}\\\"{}\"", "[".repeat(500), "{".repeat(500));
-    changed("\"success\"", &format!("\"success\", \"text\": {brackets}")).expect("text has no depth");
+    changed("\"success\"", &format!("\"success\", \"text\": {brackets}"))
+        .expect("text has no depth");
 }
 
 #[test]
 fn a_long_value_is_cut_short_in_the_message() {
-    let broken = changed("\"success\"", &format!("\"{}\"", "ä".repeat(500))).expect_err("no such status");
-    let Broken::Wrong { found, .. } = broken else { panic!("{broken}") };
+    let broken =
+        changed("\"success\"", &format!("\"{}\"", "ä".repeat(500))).expect_err("no such status");
+    let Broken::Wrong { found, .. } = broken else {
+        panic!("{broken}")
+    };
     assert_eq!(found.chars().count(), 61);
     assert!(found.ends_with('…'));
 }
@@ -173,15 +247,31 @@ fn a_long_value_is_cut_short_in_the_message() {
 #[test]
 fn what_nothing_is_decided_by_may_be_new() {
     let result = changed("\"HEAD\"", "\"TRACE\"").unwrap();
-    assert_eq!(result.request_info.unwrap().request_type, RequestType::Other("TRACE".to_owned()));
-    let result =
-        changed("null", r#"{"type":"quic_error","description":"?","details":{"type":"new"}}"#).unwrap();
-    assert_eq!(result.status_reason.unwrap().kind, ReasonType::Other("quic_error".to_owned()));
+    assert_eq!(
+        result.request_info.unwrap().request_type,
+        RequestType::Other("TRACE".to_owned())
+    );
+    let result = changed(
+        "null",
+        r#"{"type":"quic_error","description":"?","details":{"type":"new"}}"#,
+    )
+    .unwrap();
+    assert_eq!(
+        result.status_reason.unwrap().kind,
+        ReasonType::Other("quic_error".to_owned())
+    );
 }
 
 #[test]
 fn a_time_may_be_written_as_a_float_and_an_id_in_capitals() {
-    assert_eq!(changed("1717614062978", "1717614062978.0").unwrap(), shape("success"));
-    let capitals = changed("54afc7ed9c53491481919c931f75bae1", "54AFC7ED9C53491481919C931F75BAE1").unwrap();
+    assert_eq!(
+        changed("1717614062978", "1717614062978.0").unwrap(),
+        shape("success")
+    );
+    let capitals = changed(
+        "54afc7ed9c53491481919c931f75bae1",
+        "54AFC7ED9C53491481919C931F75BAE1",
+    )
+    .unwrap();
     assert_eq!(capitals, shape("success"));
 }

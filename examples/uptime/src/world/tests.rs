@@ -2,14 +2,20 @@ use super::*;
 use crate::generate::{Plan, generate};
 
 fn check(bytes: &'static [u8], expected: &str) {
-    let arrival = Arrival { at_ms: 5, bytes: Bytes::from_static(bytes) };
+    let arrival = Arrival {
+        at_ms: 5,
+        bytes: Bytes::from_static(bytes),
+    };
     assert_eq!(arrival.to_line(), expected);
     assert_eq!(Arrival::from_line(expected).unwrap(), arrival);
 }
 
 #[test]
 fn bytes_come_back_from_a_trace_as_they_were() {
-    check(br#"{"a" : 1.50,"b":[]}"#, r#"{"at_ms":5,"result":{"a" : 1.50,"b":[]}}"#);
+    check(
+        br#"{"a" : 1.50,"b":[]}"#,
+        r#"{"at_ms":5,"result":{"a" : 1.50,"b":[]}}"#,
+    );
     check(br#"{"a":"#, r#"{"at_ms":5,"hex":"7b2261223a"}"#);
     check(b"{\n}", r#"{"at_ms":5,"hex":"7b0a7d"}"#);
     check(b" {}", r#"{"at_ms":5,"hex":"207b7d"}"#);
@@ -35,7 +41,12 @@ fn a_line_that_is_no_arrival_is_refused() {
 #[test]
 fn a_world_comes_back_from_its_folder_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = Plan { subscriptions: 20, minutes: 10, broken: 0.2, ..Plan::default() };
+    let plan = Plan {
+        subscriptions: 20,
+        minutes: 10,
+        broken: 0.2,
+        ..Plan::default()
+    };
     let world = generate(&plan).unwrap();
     world.write(folder.path()).unwrap();
     assert_eq!(World::read(folder.path()).unwrap(), world);
@@ -44,9 +55,16 @@ fn a_world_comes_back_from_its_folder_as_it_was() {
 #[test]
 fn a_trace_out_of_order_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = generate(&Plan { subscriptions: 2, minutes: 3, ..Plan::default() }).unwrap();
+    let mut world = generate(&Plan {
+        subscriptions: 2,
+        minutes: 3,
+        ..Plan::default()
+    })
+    .unwrap();
     world.trace.reverse();
     world.write(folder.path()).unwrap();
-    let refused = World::read(folder.path()).expect_err("it runs backwards").to_string();
+    let refused = World::read(folder.path())
+        .expect_err("it runs backwards")
+        .to_string();
     assert_eq!(refused, "trace.ndjson is not in the order of `at_ms`");
 }

@@ -8,11 +8,19 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn uptime(folder: &Path, args: &[&str]) -> Output {
-    Command::new(program()).current_dir(folder).args(args).output().unwrap()
+    Command::new(program())
+        .current_dir(folder)
+        .args(args)
+        .output()
+        .unwrap()
 }
 
 fn stdout(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
@@ -39,8 +47,19 @@ fn a_world_is_made_played_and_drawn() {
             "--json",
         ],
     ));
-    let played =
-        uptime(at, &["run", "--world", "world", "--speed", "2000", "--json", "--svg", "figures.svg"]);
+    let played = uptime(
+        at,
+        &[
+            "run",
+            "--world",
+            "world",
+            "--speed",
+            "2000",
+            "--json",
+            "--svg",
+            "figures.svg",
+        ],
+    );
     let played = json(&played);
     assert_eq!(played["world"], made);
     let [immediate, backstop] = played["runs"].as_array().unwrap().as_slice() else {
@@ -50,12 +69,39 @@ fn a_world_is_made_played_and_drawn() {
         assert_eq!(run["counts"]["received"], made["arrivals"]);
         assert_eq!(run["counts"]["broken"], made["broken"]);
     }
-    assert_eq!((&immediate["mode"], &immediate["hold"]), (&"immediate".into(), &Value::Null));
-    assert!(immediate["false_misses"].as_u64().unwrap() > 0, "{immediate}");
-    assert_eq!((&backstop["mode"], &backstop["hold"]["overflows"]), (&"backstop".into(), &0.into()));
-    assert!(fs::read_to_string(at.join("figures.svg")).unwrap().starts_with("<svg "));
-    let table = stdout(&uptime(at, &["run", "--world", "world", "--speed", "2000", "--mode", "immediate"]));
-    assert!(table.contains("false misses") && table.contains("broken: it is not a JSON object"), "{table}");
+    assert_eq!(
+        (&immediate["mode"], &immediate["hold"]),
+        (&"immediate".into(), &Value::Null)
+    );
+    assert!(
+        immediate["false_misses"].as_u64().unwrap() > 0,
+        "{immediate}"
+    );
+    assert_eq!(
+        (&backstop["mode"], &backstop["hold"]["overflows"]),
+        (&"backstop".into(), &0.into())
+    );
+    assert!(
+        fs::read_to_string(at.join("figures.svg"))
+            .unwrap()
+            .starts_with("<svg ")
+    );
+    let table = stdout(&uptime(
+        at,
+        &[
+            "run",
+            "--world",
+            "world",
+            "--speed",
+            "2000",
+            "--mode",
+            "immediate",
+        ],
+    ));
+    assert!(
+        table.contains("false misses") && table.contains("broken: it is not a JSON object"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -64,7 +110,17 @@ fn a_file_is_consumed_and_what_is_broken_in_it_is_named() {
     let at = folder.path();
     stdout(&uptime(
         at,
-        &["generate", "--out", ".", "--subscriptions", "5", "--minutes", "6", "--broken", "0"],
+        &[
+            "generate",
+            "--out",
+            ".",
+            "--subscriptions",
+            "5",
+            "--minutes",
+            "6",
+            "--broken",
+            "0",
+        ],
     ));
     let consume = [
         "consume",
@@ -79,17 +135,28 @@ fn a_file_is_consumed_and_what_is_broken_in_it_is_named() {
         "--json",
     ];
     let trace = fs::read_to_string(at.join("trace.ndjson")).unwrap();
-    fs::write(at.join("results"), format!("{{\"guid\":1}}\n{trace}\nrubbish\n")).unwrap();
+    fs::write(
+        at.join("results"),
+        format!("{{\"guid\":1}}\n{trace}\nrubbish\n"),
+    )
+    .unwrap();
 
     let consumed = uptime(at, &consume);
-    assert_eq!(consumed.status.code(), Some(1), "somebody must look at what is broken");
+    assert_eq!(
+        consumed.status.code(),
+        Some(1),
+        "somebody must look at what is broken"
+    );
     let stderr = String::from_utf8_lossy(&consumed.stderr).into_owned();
     let last = trace.lines().count() + 3;
     assert!(
         stderr.starts_with("line 1: `guid` is 1: invalid type: integer `1`, expected a string\n"),
         "{stderr}"
     );
-    assert!(stderr.contains(&format!("line {last}: it is not a JSON object")), "{stderr}");
+    assert!(
+        stderr.contains(&format!("line {last}: it is not a JSON object")),
+        "{stderr}"
+    );
     let counts: Value = serde_json::from_slice(&consumed.stdout).unwrap();
     let handled = counts["counts"]["offered"]["handled"].as_u64().unwrap();
     assert!(handled > 10, "{counts}");
@@ -117,18 +184,35 @@ fn a_file_out_of_order_is_handled_in_order_without_misses() {
     shuffled[1..].reverse();
     let at = folder.path();
     fs::write(at.join("results"), shuffled.join("\n")).unwrap();
-    let consume = ["consume", "--file", "results", "--directory", "directory.json", "--memory", "uptime.db"];
-    let consumed = json(&uptime(at, &[consume.as_slice(), &["--drain", "--json"]].concat()));
+    let consume = [
+        "consume",
+        "--file",
+        "results",
+        "--directory",
+        "directory.json",
+        "--memory",
+        "uptime.db",
+    ];
+    let consumed = json(&uptime(
+        at,
+        &[consume.as_slice(), &["--drain", "--json"]].concat(),
+    ));
     assert_eq!(consumed["hold"]["added"], consumed["hold"]["removed"]);
     let lines = stdout(&uptime(at, &["output", "--memory", "uptime.db"]));
     assert_eq!(lines.lines().count(), of_one.len());
     for (line, result) in lines.lines().zip(&of_one) {
-        assert!(line.contains(result.as_str()), "{line}\nis not of\n{result}");
+        assert!(
+            line.contains(result.as_str()),
+            "{line}\nis not of\n{result}"
+        );
     }
     // What is held stays for whoever comes next, and a file that comes again changes nothing.
     let held = [
         "{}".to_owned(),
-        shuffled[1].replace("\"scheduled_check_time_ms\":1", "\"scheduled_check_time_ms\":2"),
+        shuffled[1].replace(
+            "\"scheduled_check_time_ms\":1",
+            "\"scheduled_check_time_ms\":2",
+        ),
     ];
     fs::write(at.join("results"), held.join("\n")).unwrap();
     let again = uptime(at, &consume);
@@ -136,7 +220,10 @@ fn a_file_out_of_order_is_handled_in_order_without_misses() {
     assert!(again.contains("1 are held until their turn"), "{again}");
     fs::write(at.join("results"), shuffled.join("\n")).unwrap();
     let again = json(&uptime(at, &[consume.as_slice(), &["--json"]].concat()));
-    assert_eq!(again["counts"]["offered"]["duplicates"].as_u64(), Some(of_one.len() as u64));
+    assert_eq!(
+        again["counts"]["offered"]["duplicates"].as_u64(),
+        Some(of_one.len() as u64)
+    );
 }
 
 #[test]
@@ -151,7 +238,11 @@ fn wrong_use_is_told_from_failure() {
         Some(2),
         "from one place"
     );
-    assert_eq!(code(&["run", "--world", "w", "--seed", "2"]), Some(2), "a world is made or given");
+    assert_eq!(
+        code(&["run", "--world", "w", "--seed", "2"]),
+        Some(2),
+        "a world is made or given"
+    );
     assert_eq!(code(&["run", "--world", "nowhere"]), Some(1));
     assert_eq!(code(&["run", "--workers", "0"]), Some(1));
     assert_eq!(
@@ -160,7 +251,10 @@ fn wrong_use_is_told_from_failure() {
         "processes do not share it"
     );
     assert_eq!(code(&["output", "--memory", "nowhere.db"]), Some(1));
-    assert!(!folder.path().join("nowhere.db").exists(), "looking at a memory does not make one");
+    assert!(
+        !folder.path().join("nowhere.db").exists(),
+        "looking at a memory does not make one"
+    );
 }
 
 #[test]
@@ -169,5 +263,8 @@ fn help_says_where_to_begin() {
     for word in ["uptime run", "generate", "consume", "overtakes"] {
         assert!(help.contains(word), "{word} is not in: {help}");
     }
-    assert!(!help.contains("worker process of a run"), "that is no command for people");
+    assert!(
+        !help.contains("worker process of a run"),
+        "that is no command for people"
+    );
 }

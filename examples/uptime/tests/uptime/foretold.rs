@@ -17,16 +17,25 @@ pub(crate) fn false_misses(folder: &Path) -> BTreeSet<Check> {
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
     let mut arrived: BTreeSet<Check> = BTreeSet::new();
     let mut overtaken = BTreeSet::new();
-    for line in fs::read_to_string(folder.join("trace.ndjson")).unwrap().lines() {
+    for line in fs::read_to_string(folder.join("trace.ndjson"))
+        .unwrap()
+        .lines()
+    {
         let arrival: Value = serde_json::from_str(line).unwrap();
         let result = &arrival["result"];
-        let Some(key) = result["subscription_id"].as_str().filter(|key| watched.contains(*key)) else {
+        let Some(key) = result["subscription_id"]
+            .as_str()
+            .filter(|key| watched.contains(*key))
+        else {
             continue;
         };
         if result["region"] == "ap-south" || result["status"] == "disallowed_by_robots" {
             continue;
         }
-        let check = (key.to_owned(), result["scheduled_check_time_ms"].as_i64().unwrap());
+        let check = (
+            key.to_owned(),
+            result["scheduled_check_time_ms"].as_i64().unwrap(),
+        );
         let newest = newest.entry(check.0.clone()).or_insert(check.1);
         if check.1 < *newest && !arrived.contains(&check) && !late.contains(&check) {
             overtaken.insert(check.clone());
@@ -49,11 +58,17 @@ pub(crate) fn watched(directory: &Value) -> BTreeSet<String> {
         .map(|it| it["id"].as_i64().unwrap())
         .collect();
     let at_work: BTreeSet<i64> = list("detectors")
-        .filter(|it| it["enabled"] == true && paying.contains(&it["organization"].as_i64().unwrap()))
+        .filter(|it| {
+            it["enabled"] == true && paying.contains(&it["organization"].as_i64().unwrap())
+        })
         .map(|it| it["id"].as_i64().unwrap())
         .collect();
     list("subscriptions")
-        .filter(|it| it["detector"].as_i64().is_some_and(|id| at_work.contains(&id)))
+        .filter(|it| {
+            it["detector"]
+                .as_i64()
+                .is_some_and(|id| at_work.contains(&id))
+        })
         .map(|it| it["id"].as_str().unwrap().to_owned())
         .collect()
 }
@@ -63,9 +78,13 @@ pub(crate) fn watched(directory: &Value) -> BTreeSet<String> {
 pub(crate) fn admitted(folder: &Path) -> BTreeSet<Check> {
     let watched = watched(&read(folder, "directory.json"));
     let trace = fs::read_to_string(folder.join("trace.ndjson")).unwrap();
-    let results = trace.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["result"].clone());
+    let results = trace
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["result"].clone());
     results
-        .filter(|result| result["region"] != "ap-south" && result["status"] != "disallowed_by_robots")
+        .filter(|result| {
+            result["region"] != "ap-south" && result["status"] != "disallowed_by_robots"
+        })
         .map(|result| {
             let key = result["subscription_id"].as_str().unwrap().to_owned();
             (key, result["scheduled_check_time_ms"].as_i64().unwrap())
@@ -75,6 +94,16 @@ pub(crate) fn admitted(folder: &Path) -> BTreeSet<Check> {
 }
 
 fn late(truth: &Value) -> BTreeSet<Check> {
-    let check = |it: &Value| (it["key"].as_str().unwrap().to_owned(), it["position"].as_i64().unwrap());
-    truth["late"].as_array().unwrap().iter().map(check).collect()
+    let check = |it: &Value| {
+        (
+            it["key"].as_str().unwrap().to_owned(),
+            it["position"].as_i64().unwrap(),
+        )
+    };
+    truth["late"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(check)
+        .collect()
 }

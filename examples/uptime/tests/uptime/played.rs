@@ -14,24 +14,41 @@ pub(crate) fn run(world: &World, options: &Options, folder: &Path) -> Ran {
 /// The checks with this effect, in the order of their lines.
 pub(crate) fn checks(ran: &Ran, effect: Effect) -> Vec<Check> {
     let lines = ran.lines.iter().filter(|line| line.effect == effect);
-    lines.map(|line| (line.key.to_string(), line.position)).collect()
+    lines
+        .map(|line| (line.key.to_string(), line.position))
+        .collect()
 }
 
 /// The checks that are rightly called missed.
 pub(crate) fn missing(world: &World) -> BTreeSet<Check> {
-    world.truth.dropped.union(&world.truth.late).map(check).collect()
+    world
+        .truth
+        .dropped
+        .union(&world.truth.late)
+        .map(check)
+        .collect()
 }
 
 /// The checks whose results arrive in time.
 pub(crate) fn in_time(world: &World) -> BTreeSet<Check> {
     let missing = missing(world);
-    let admitted = world.seen().into_iter().flatten().filter(|seen| seen.is_admitted);
-    admitted.map(|seen| check(&seen.slot)).filter(|check| !missing.contains(check)).collect()
+    let admitted = world
+        .seen()
+        .into_iter()
+        .flatten()
+        .filter(|seen| seen.is_admitted);
+    admitted
+        .map(|seen| check(&seen.slot))
+        .filter(|check| !missing.contains(check))
+        .collect()
 }
 
 pub(crate) fn falsely_missed(world: &World, ran: &Ran) -> BTreeSet<Check> {
     let missing = missing(world);
-    checks(ran, Effect::Miss).into_iter().filter(|check| !missing.contains(check)).collect()
+    checks(ran, Effect::Miss)
+        .into_iter()
+        .filter(|check| !missing.contains(check))
+        .collect()
 }
 
 fn check(slot: &Slot) -> Check {

@@ -20,7 +20,14 @@ impl Consumer {
     pub(crate) fn start(folder: &Path, args: &[&str], says: &str) -> (Self, String) {
         let mut process = Command::new(program())
             .current_dir(folder)
-            .args(["consume", "--directory", "directory.json", "--memory", "uptime.db", "--json"])
+            .args([
+                "consume",
+                "--directory",
+                "directory.json",
+                "--memory",
+                "uptime.db",
+                "--json",
+            ])
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -40,15 +47,24 @@ impl Consumer {
 
     /// Asks it to end, and says what it counted.
     pub(crate) fn end(mut self) -> Value {
-        let asked = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
+        let asked = Command::new("kill")
+            .arg(self.process.id().to_string())
+            .status()
+            .unwrap();
         assert!(asked.success());
         let mut counted = String::new();
-        self.process.stdout.take().unwrap().read_to_string(&mut counted).unwrap();
+        self.process
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut counted)
+            .unwrap();
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).unwrap();
         let status = self.process.wait().unwrap();
         assert!(status.code().is_some(), "{status}: {said}");
-        serde_json::from_str(&counted).unwrap_or_else(|error| unreachable!("{error} in {counted}; {said}"))
+        serde_json::from_str(&counted)
+            .unwrap_or_else(|error| unreachable!("{error} in {counted}; {said}"))
     }
 }
 
@@ -61,20 +77,44 @@ impl Drop for Consumer {
 
 /// Makes a small world in which nothing is lost, and answers the results of one subscription in order.
 pub(crate) fn generate(folder: &Path) -> Vec<String> {
-    let plan = ["--subscriptions", "12", "--minutes", "8", "--stall-s", "0", "--dropped", "0", "--late", "0"];
+    let plan = [
+        "--subscriptions",
+        "12",
+        "--minutes",
+        "8",
+        "--stall-s",
+        "0",
+        "--dropped",
+        "0",
+        "--late",
+        "0",
+    ];
     let made = Command::new(program())
         .current_dir(folder)
-        .args(["generate", "--out", ".", "--broken", "0", "--duplicates", "0"])
+        .args([
+            "generate",
+            "--out",
+            ".",
+            "--broken",
+            "0",
+            "--duplicates",
+            "0",
+        ])
         .args(plan)
         .output()
         .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     let watched = crate::foretold::watched(&crate::foretold::read(folder, "directory.json"));
     let mut by_key: BTreeMap<String, BTreeMap<i64, String>> = BTreeMap::new();
     for text in results(folder) {
         let result: Value = serde_json::from_str(&text).unwrap();
         let key = result["subscription_id"].as_str().unwrap().to_owned();
-        let is_wanted = result["region"] != "ap-south" && result["status"] != "disallowed_by_robots";
+        let is_wanted =
+            result["region"] != "ap-south" && result["status"] != "disallowed_by_robots";
         if watched.contains(&key) && is_wanted {
             let at = result["scheduled_check_time_ms"].as_i64().unwrap();
             by_key.entry(key).or_default().insert(at, text);
@@ -96,7 +136,9 @@ pub(crate) fn results(folder: &Path) -> Vec<String> {
 
 /// What went on to the analytics.
 pub(crate) fn output(folder: &Path) -> String {
-    let output =
-        Command::new(program()).current_dir(folder).args(["output", "--memory", "uptime.db"]).output();
+    let output = Command::new(program())
+        .current_dir(folder)
+        .args(["output", "--memory", "uptime.db"])
+        .output();
     String::from_utf8(output.unwrap().stdout).unwrap()
 }

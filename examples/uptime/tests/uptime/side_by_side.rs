@@ -36,7 +36,14 @@ fn run_stream(world: &World, folder: &Path) -> Ran {
     let (mode, dealing) = (Mode::Backstop, Dealing::Racing);
     let mut speed = 80.0;
     for nth in 0..SLOWER_MAX {
-        let options = Options { program: program(), mode, store: None, workers: WORKERS, speed, dealing };
+        let options = Options {
+            program: program(),
+            mode,
+            store: None,
+            workers: WORKERS,
+            speed,
+            dealing,
+        };
         let ran = run(world, &options, &folder.join(nth.to_string()));
         if ran.behind_ms < SLACK_MS {
             return ran;
@@ -86,6 +93,11 @@ fn in_order(ran: &Ran) {
     let mut reached = BTreeMap::new();
     for line in &ran.lines {
         let before = reached.insert(line.key, line.position);
-        assert!(before < Some(line.position), "{} went from {before:?} to {}", line.key, line.position);
+        assert!(
+            before < Some(line.position),
+            "{} went from {before:?} to {}",
+            line.key,
+            line.position
+        );
     }
 }

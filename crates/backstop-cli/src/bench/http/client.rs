@@ -24,7 +24,11 @@ impl Client {
     pub(in crate::bench) async fn connect(address: SocketAddr) -> Result<Self> {
         let connection = TcpStream::connect(address).await?;
         connection.set_nodelay(true)?;
-        Ok(Self { connection, address, received: Vec::with_capacity(64 << 10) })
+        Ok(Self {
+            connection,
+            address,
+            received: Vec::with_capacity(64 << 10),
+        })
     }
 
     /// Sends JSON; answers with the body of the answer, which must be a success.
@@ -35,14 +39,18 @@ impl Client {
             body.len()
         );
         self.connection.write_all(request.as_bytes()).await?;
-        tokio::time::timeout(ANSWER_MAX, self.answer()).await.context("no answer in time")?
+        tokio::time::timeout(ANSWER_MAX, self.answer())
+            .await
+            .context("no answer in time")?
     }
 
     /// Asks for a page; answers with its body, which is empty where it leads elsewhere.
     pub(in crate::bench) async fn get(&mut self, path: &str) -> Result<String> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address);
         self.connection.write_all(request.as_bytes()).await?;
-        tokio::time::timeout(ANSWER_MAX, self.answer()).await.context("no answer in time")?
+        tokio::time::timeout(ANSWER_MAX, self.answer())
+            .await
+            .context("no answer in time")?
     }
 
     async fn answer(&mut self) -> Result<String> {
@@ -58,7 +66,9 @@ impl Client {
             self.receive().await?;
         }
         let body = String::from_utf8_lossy(&self.received[head..head + length]).into_owned();
-        let is_good = [b"HTTP/1.1 2", b"HTTP/1.1 3"].iter().any(|start| self.received.starts_with(*start));
+        let is_good = [b"HTTP/1.1 2", b"HTTP/1.1 3"]
+            .iter()
+            .any(|start| self.received.starts_with(*start));
         ensure!(is_good, "the server refused: {body}");
         Ok(body)
     }
@@ -74,7 +84,12 @@ impl Client {
 fn content_length(head: &[u8]) -> Result<usize> {
     let head = std::str::from_utf8(head)?;
     let fields = head.lines().filter_map(|line| line.split_once(':'));
-    let mut length =
-        fields.filter(|(name, _)| name.eq_ignore_ascii_case("content-length")).map(|(_, value)| value);
-    Ok(length.next_back().context("an answer without its length")?.trim().parse()?)
+    let mut length = fields
+        .filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .map(|(_, value)| value);
+    Ok(length
+        .next_back()
+        .context("an answer without its length")?
+        .trim()
+        .parse()?)
 }

@@ -37,7 +37,9 @@ pub(super) async fn measure(args: &BenchArgs, folder: &Path, bar: &ProgressBar) 
     let (mut server, address) = start(folder).await?;
     let idle_mb = resident_mb(&server).await;
     let waiting = args.present;
-    bar.set_message(format!("the memory of a server with {waiting} waiting jobs"));
+    bar.set_message(format!(
+        "the memory of a server with {waiting} waiting jobs"
+    ));
     push(address, rounds(waiting)).await?;
     look(address).await?;
     let waiting_mb = resident_mb(&server).await;
@@ -47,7 +49,13 @@ pub(super) async fn measure(args: &BenchArgs, folder: &Path, bar: &ProgressBar) 
 
 impl Memory {
     pub(super) fn of(idle_mb: Option<f64>, waiting: usize, waiting_mb: Option<f64>) -> Self {
-        Self { idle_mb, idle_mb_max: IDLE_MB_MAX, waiting, waiting_mb, waiting_mb_max: WAITING_MB_MAX }
+        Self {
+            idle_mb,
+            idle_mb_max: IDLE_MB_MAX,
+            waiting,
+            waiting_mb,
+            waiting_mb_max: WAITING_MB_MAX,
+        }
     }
 
     /// Whether it takes more than it may.
@@ -60,7 +68,14 @@ impl Memory {
 /// This program again, as a server. It ends with this process, and heeds no configuration.
 async fn start(folder: &Path) -> Result<(Child, SocketAddr)> {
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--store", "sqlite:memory.db"])
+        .args([
+            "serve",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            "sqlite:memory.db",
+        ])
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -76,7 +91,9 @@ async fn start(folder: &Path) -> Result<(Child, SocketAddr)> {
         .context("the server did not start in time")??;
     let told: serde_json::Value =
         serde_json::from_str(&said).context("the server did not say where it is")?;
-    let url = told["url"].as_str().context("the server did not say where it is")?;
+    let url = told["url"]
+        .as_str()
+        .context("the server did not say where it is")?;
     let address = url.trim_start_matches("http://").parse()?;
     Ok((child, address))
 }
@@ -84,8 +101,18 @@ async fn start(folder: &Path) -> Result<(Child, SocketAddr)> {
 /// Asks for what shows jobs.
 async fn look(address: SocketAddr) -> Result<()> {
     let mut client = Client::connect(address).await?;
-    for path in ["/", "/queues", "/jobs", "/v1/queues", "/v1/jobs?limit=1000", "/metrics"] {
-        client.get(path).await.with_context(|| format!("{path} was not answered"))?;
+    for path in [
+        "/",
+        "/queues",
+        "/jobs",
+        "/v1/queues",
+        "/v1/jobs?limit=1000",
+        "/metrics",
+    ] {
+        client
+            .get(path)
+            .await
+            .with_context(|| format!("{path} was not answered"))?;
     }
     Ok(())
 }
@@ -99,7 +126,9 @@ async fn resident_mb(process: &Child) -> Option<f64> {
 
 /// The line `VmRSS:  12345 kB`, in units of 1,024 bytes.
 fn resident_kb(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
@@ -109,7 +138,10 @@ mod tests {
 
     #[test]
     fn resident_memory_is_read_from_what_the_machine_tells() {
-        assert_eq!(resident_kb("Name:\tbackstop\nVmRSS:\t   48828 kB\nThreads:\t9\n"), Some(48_828.0));
+        assert_eq!(
+            resident_kb("Name:\tbackstop\nVmRSS:\t   48828 kB\nThreads:\t9\n"),
+            Some(48_828.0)
+        );
         assert_eq!(resident_kb("Name:\tkthreadd\n"), None);
     }
 
@@ -117,6 +149,8 @@ mod tests {
     fn it_falls_short_above_either_bound_and_not_where_nothing_is_known() {
         let of = |idle_mb, waiting_mb| Memory::of(idle_mb, 1, waiting_mb);
         assert!(!of(Some(50.0), Some(150.0)).falls_short() && !of(None, None).falls_short());
-        assert!(of(Some(50.1), Some(60.0)).falls_short() && of(Some(20.0), Some(150.1)).falls_short());
+        assert!(
+            of(Some(50.1), Some(60.0)).falls_short() && of(Some(20.0), Some(150.1)).falls_short()
+        );
     }
 }

@@ -13,15 +13,28 @@ pub(super) struct Address(String);
 /// All of them. One whose pattern is not known here is an error: a new page must not be left out.
 pub(super) fn all(ground: &Ground) -> Result<Vec<Address>> {
     let document = serde_json::to_value(api::description(""))?;
-    let paths = document["paths"].as_object().context("the API is described by its paths")?;
+    let paths = document["paths"]
+        .as_object()
+        .context("the API is described by its paths")?;
     // An answer that never ends cannot be timed.
     let ends = |path: &str| path != "/v1/events";
-    let looked_at = paths.iter().filter(|(path, item)| item.get("get").is_some() && ends(path));
+    let looked_at = paths
+        .iter()
+        .filter(|(path, item)| item.get("get").is_some() && ends(path));
     let looked_at = looked_at.map(|(path, _)| path.as_str());
     let mut all = Vec::new();
-    for pattern in pages::ADDRESSES.into_iter().chain(["/metrics"]).chain(looked_at) {
-        let address = filled(pattern, ground).with_context(|| format!("no example of {pattern} is known"))?;
-        all.extend(queries(pattern, ground).into_iter().map(|query| Address(format!("{address}{query}"))));
+    for pattern in pages::ADDRESSES
+        .into_iter()
+        .chain(["/metrics"])
+        .chain(looked_at)
+    {
+        let address =
+            filled(pattern, ground).with_context(|| format!("no example of {pattern} is known"))?;
+        all.extend(
+            queries(pattern, ground)
+                .into_iter()
+                .map(|query| Address(format!("{address}{query}"))),
+        );
     }
     Ok(all)
 }
@@ -43,13 +56,27 @@ fn filled(pattern: &str, ground: &Ground) -> Option<String> {
         ("schedules" | "sweeps", "{schedule}" | "{sweep}" | "{s}") => Some(Ground::NAME.to_owned()),
         _ => None,
     };
-    pattern.split('/').map(part).collect::<Option<Vec<String>>>().map(|parts| parts.join("/"))
+    pattern
+        .split('/')
+        .map(part)
+        .collect::<Option<Vec<String>>>()
+        .map(|parts| parts.join("/"))
 }
 
 /// What is asked of it: nothing, and what filters, searches and windows there are.
 fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
-    let Ground { queue, kind, rare, fingerprint, .. } = ground;
-    let states = |before: &str| State::ALL.map(|state| format!("{before}state={state}")).to_vec();
+    let Ground {
+        queue,
+        kind,
+        rare,
+        fingerprint,
+        ..
+    } = ground;
+    let states = |before: &str| {
+        State::ALL
+            .map(|state| format!("{before}state={state}"))
+            .to_vec()
+    };
     let plain = || vec![String::new()];
     let asked = |queries: &[&str]| queries.iter().map(ToString::to_string).collect::<Vec<_>>();
     match pattern {
@@ -63,7 +90,11 @@ fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
             states(&format!("?queue={queue}&")),
             states(&format!("?kind={rare}&")),
             states(&format!("?queue={queue}&kind={kind}&")),
-            vec![format!("?queue={queue}"), format!("?kind={kind}"), format!("?kind={rare}")],
+            vec![
+                format!("?queue={queue}"),
+                format!("?kind={kind}"),
+                format!("?kind={rare}"),
+            ],
             vec![
                 "?text=nobody+ever+wrote+this".to_owned(),
                 "?state=done&text=nobody+ever+wrote+this".to_owned(),
@@ -93,12 +124,25 @@ fn queries(pattern: &str, ground: &Ground) -> Vec<String> {
         .concat(),
         "/v1/dead" => [
             asked(&["", "?text=declined", "?text=nobody+ever+wrote+this"]),
-            vec![format!("?queue={queue}"), format!("?fingerprint={fingerprint}"), format!("?kind={rare}")],
+            vec![
+                format!("?queue={queue}"),
+                format!("?fingerprint={fingerprint}"),
+                format!("?kind={rare}"),
+            ],
         ]
         .concat(),
-        "/v1/dead/groups" => vec![String::new(), format!("?queue={queue}"), "?limit=1000".to_owned()],
-        "/dead/confirm" => vec![format!("?action=requeue&fingerprint={fingerprint}&all=matching")],
-        "/dead/redrive" => vec![String::new(), format!("?queue={queue}&fingerprint={fingerprint}")],
+        "/v1/dead/groups" => vec![
+            String::new(),
+            format!("?queue={queue}"),
+            "?limit=1000".to_owned(),
+        ],
+        "/dead/confirm" => vec![format!(
+            "?action=requeue&fingerprint={fingerprint}&all=matching"
+        )],
+        "/dead/redrive" => vec![
+            String::new(),
+            format!("?queue={queue}&fingerprint={fingerprint}"),
+        ],
         "/streams/{stream}/key" => vec![format!("?key={}", Ground::KEY)],
         "/audit" => asked(&["", "?who=nobody", "?what=queue"]),
         _ => plain(),
@@ -113,12 +157,20 @@ impl Address {
     /// The page behind this one, if its body names one.
     pub(super) fn next(&self, body: &str) -> Option<Self> {
         if !self.0.starts_with("/v1/") {
-            let link = body.split_once("rel=\"next\" href=\"")?.1.split_once('"')?.0;
+            let link = body
+                .split_once("rel=\"next\" href=\"")?
+                .1
+                .split_once('"')?
+                .0;
             return Some(Self(link.replace("&amp;", "&").replace("&#38;", "&")));
         }
         let answer: serde_json::Value = serde_json::from_str(body).ok()?;
         let sign = if self.0.contains('?') { '&' } else { '?' };
-        Some(Self(format!("{}{sign}cursor={}", self.0, answer["next"].as_str()?)))
+        Some(Self(format!(
+            "{}{sign}cursor={}",
+            self.0,
+            answer["next"].as_str()?
+        )))
     }
 }
 
@@ -135,7 +187,9 @@ mod tests {
     #[test]
     fn the_page_behind_is_named_by_the_one_before() {
         let check = |address: &str, body: &str, next: Option<&str>| {
-            let found = Address(address.to_owned()).next(body).map(|next| next.to_string());
+            let found = Address(address.to_owned())
+                .next(body)
+                .map(|next| next.to_string());
             assert_eq!(found.as_deref(), next, "{body}");
         };
         check(
@@ -144,8 +198,16 @@ mod tests {
             Some("/jobs?a=1&after=x"),
         );
         check("/jobs", "<a href=\"/\">", None);
-        check("/v1/jobs", r#"{"jobs":[],"next":"x"}"#, Some("/v1/jobs?cursor=x"));
-        check("/v1/jobs?queue=q", r#"{"jobs":[],"next":"x"}"#, Some("/v1/jobs?queue=q&cursor=x"));
+        check(
+            "/v1/jobs",
+            r#"{"jobs":[],"next":"x"}"#,
+            Some("/v1/jobs?cursor=x"),
+        );
+        check(
+            "/v1/jobs?queue=q",
+            r#"{"jobs":[],"next":"x"}"#,
+            Some("/v1/jobs?queue=q&cursor=x"),
+        );
         check("/v1/jobs", r#"{"jobs":[],"next":null}"#, None);
     }
 }

@@ -24,8 +24,16 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
 use std::path::Path;
 
-const QUEUES: [&str; 8] =
-    ["mail", "billing", "search", "thumbnails", "exports", "webhooks", "reports", "cleanup"];
+const QUEUES: [&str; 8] = [
+    "mail",
+    "billing",
+    "search",
+    "thumbnails",
+    "exports",
+    "webhooks",
+    "reports",
+    "cleanup",
+];
 const KINDS: [&str; 5] = ["deliver", "render", "charge", "index", "expire"];
 /// Of this kind there is one job, the oldest of all: a list of them has to look far.
 const RARE: &str = "once";
@@ -80,7 +88,10 @@ impl Ground {
         args: &BenchArgs,
         bar: &ProgressBar,
     ) -> Result<Self> {
-        let queues = QUEUES.iter().map(|name| QueueName::new(name)).collect::<Result<Vec<_>, _>>()?;
+        let queues = QUEUES
+            .iter()
+            .map(|name| QueueName::new(name))
+            .collect::<Result<Vec<_>, _>>()?;
         push(backstop, &queues, args.jobs(), bar).await?;
         end(backstop, &queues, args.jobs() * 3 / PARTS, bar).await?;
         bury(backstop, &queues, args.dead, bar).await?;
@@ -109,7 +120,12 @@ impl Ground {
 }
 
 /// Pushes them, one in [`PARTS`] to run later.
-async fn push(backstop: &Backstop, queues: &[QueueName], count: usize, bar: &ProgressBar) -> Result<()> {
+async fn push(
+    backstop: &Backstop,
+    queues: &[QueueName],
+    count: usize,
+    bar: &ProgressBar,
+) -> Result<()> {
     let mut before: Option<tokio::task::JoinHandle<_>> = None;
     for (batch, first) in (0..count).step_by(ENQUEUE_JOBS_MAX).enumerate() {
         bar.set_message(format!("pushing {first} of {count} jobs"));
@@ -133,13 +149,23 @@ fn job(backstop: &Backstop, queue: &QueueName, n: usize) -> Result<NewJob> {
     let payload = Payload::json(measure::payload(n))?;
     let mut job = NewJob::new(backstop.new_id(), queue.clone(), Kind::new(kind)?, payload);
     if n % PARTS == 1 {
-        job.run_at = Some(backstop.now().after(Span::hours(1)).after(Span::secs(i64::try_from(n)?)));
+        job.run_at = Some(
+            backstop
+                .now()
+                .after(Span::hours(1))
+                .after(Span::secs(i64::try_from(n)?)),
+        );
     }
     Ok(job)
 }
 
 /// Ends so many that are ready: most are done, some called off, some to be tried again. Leaves a few in somebody's hands.
-async fn end(backstop: &Backstop, queues: &[QueueName], count: usize, bar: &ProgressBar) -> Result<()> {
+async fn end(
+    backstop: &Backstop,
+    queues: &[QueueName],
+    count: usize,
+    bar: &ProgressBar,
+) -> Result<()> {
     let mut ended = 0;
     for queue in queues.iter().cycle() {
         if ended >= count {
@@ -150,9 +176,14 @@ async fn end(backstop: &Backstop, queues: &[QueueName], count: usize, bar: &Prog
         ensure!(!runs.is_empty(), "no job of {queue} is left to be ended");
         ended += runs.len();
         let settlements = runs.iter().enumerate();
-        let settlements = settlements
-            .map(|(n, run)| Settlement { lease: run.lease.clone(), outcome: outcome(backstop, run, n) });
-        backstop.store().settle(settlements.collect(), backstop.now()).await?;
+        let settlements = settlements.map(|(n, run)| Settlement {
+            lease: run.lease.clone(),
+            outcome: outcome(backstop, run, n),
+        });
+        backstop
+            .store()
+            .settle(settlements.collect(), backstop.now())
+            .await?;
     }
     for queue in queues {
         claim(backstop, queue, RUNNING).await?;
@@ -166,7 +197,10 @@ async fn claim(backstop: &Backstop, queue: &QueueName, max: usize) -> Result<Vec
         number: LeaseNumber::draw(rand::random()),
         worker: WorkerName::new("bench"),
         until: now.after(LEASE_MAX),
-        wants: vec![Want { queue: queue.clone(), max }],
+        wants: vec![Want {
+            queue: queue.clone(),
+            max,
+        }],
     };
     Ok(backstop.store().claim(claim, now).await?.runs)
 }
@@ -178,34 +212,65 @@ fn outcome(backstop: &Backstop, run: &Leased, n: usize) -> Outcome {
             history: history(backstop, n),
             anew: false,
         },
-        1 => Outcome::Cancelled { reason: Reason::Unwanted, history: run.history.clone() },
+        1 => Outcome::Cancelled {
+            reason: Reason::Unwanted,
+            history: run.history.clone(),
+        },
         _ => Outcome::Done(Keep::Listed),
     }
 }
 
 fn error(n: usize) -> ErrorReport {
     let cause = CAUSES[n % CAUSES.len()];
-    ErrorReport { error_type: Some("Failed".to_owned()), ..ErrorReport::message(format!("{cause}: job {n}")) }
+    ErrorReport {
+        error_type: Some("Failed".to_owned()),
+        ..ErrorReport::message(format!("{cause}: job {n}"))
+    }
 }
 
 fn history(backstop: &Backstop, n: usize) -> History {
     let worker = WorkerName::new("bench");
-    History::default().with(Failure::new(backstop.now(), 1, Cause::Failed, &worker, error(n)))
+    History::default().with(Failure::new(
+        backstop.now(),
+        1,
+        Cause::Failed,
+        &worker,
+        error(n),
+    ))
 }
 
 /// Dead letters of a month.
-async fn bury(backstop: &Backstop, queues: &[QueueName], count: usize, bar: &ProgressBar) -> Result<()> {
-    let bounds = Bounds { dead_max: u64::MAX >> 1, ..Bounds::default() };
+async fn bury(
+    backstop: &Backstop,
+    queues: &[QueueName],
+    count: usize,
+    bar: &ProgressBar,
+) -> Result<()> {
+    let bounds = Bounds {
+        dead_max: u64::MAX >> 1,
+        ..Bounds::default()
+    };
     for queue in queues {
-        backstop.store().set_bounds(queue.clone(), bounds, backstop.now()).await?;
+        backstop
+            .store()
+            .set_bounds(queue.clone(), bounds, backstop.now())
+            .await?;
     }
     for first in (0..count).step_by(BURY_MAX) {
         bar.set_message(format!("burying {first} of {count} dead letters"));
         let burials = (first..count.min(first + BURY_MAX)).map(|n| {
-            let (now, job) = (backstop.now(), job(backstop, &queues[n % queues.len()], n + 2 * PARTS)?);
-            let died = now.before(Span::days(30)).after(Span::micros(i64::try_from(n)? * 25_000_000));
+            let (now, job) = (
+                backstop.now(),
+                job(backstop, &queues[n % queues.len()], n + 2 * PARTS)?,
+            );
+            let died = now
+                .before(Span::days(30))
+                .after(Span::micros(i64::try_from(n)? * 25_000_000));
             Ok(Burial {
-                job: NewJob { run_at: Some(died), ..job },
+                job: NewJob {
+                    run_at: Some(died),
+                    ..job
+                },
                 attempts: 1,
                 lost_leases: 0,
                 requeues: 0,
@@ -215,8 +280,14 @@ async fn bury(backstop: &Backstop, queues: &[QueueName], count: usize, bar: &Pro
                 history: history(backstop, n),
             })
         });
-        let buried = backstop.store().bury(burials.collect::<Result<_>>()?, backstop.now()).await?;
-        ensure!(buried.iter().all(|one| *one == Enqueued::Inserted), "a dead letter was not taken in");
+        let buried = backstop
+            .store()
+            .bury(burials.collect::<Result<_>>()?, backstop.now())
+            .await?;
+        ensure!(
+            buried.iter().all(|one| *one == Enqueued::Inserted),
+            "a dead letter was not taken in"
+        );
     }
     Ok(())
 }
@@ -224,7 +295,9 @@ async fn bury(backstop: &Backstop, queues: &[QueueName], count: usize, bar: &Pro
 /// Records that wait for those before them.
 async fn offer(backstop: &Backstop) -> Result<()> {
     let keys = (0..KEYS).map(|n| StreamKey::new(&format!("key-{n}")));
-    let records = keys.map(|key| record(&key?, 7)).collect::<Result<Vec<_>>>()?;
+    let records = keys
+        .map(|key| record(&key?, 7))
+        .collect::<Result<Vec<_>>>()?;
     backstop.stream(Ground::STREAM)?.offer(records).await?;
     Ok(())
 }
@@ -234,26 +307,53 @@ async fn note(backstop: &Backstop, count: usize) -> Result<()> {
     let audit = backstop.audit("bench");
     let noting = (0..count).map(|n| {
         let audit = &audit;
-        async move { audit.note("queue pause", serde_json::json!({ "n": n })).await }
+        async move {
+            audit
+                .note("queue pause", serde_json::json!({ "n": n }))
+                .await
+        }
     });
-    stream::iter(noting).buffer_unordered(AT_ONCE).try_for_each(|_| async { Ok(()) }).await?;
+    stream::iter(noting)
+        .buffer_unordered(AT_ONCE)
+        .try_for_each(|_| async { Ok(()) })
+        .await?;
     Ok(())
 }
 
 /// A job in a state.
 async fn first(backstop: &Backstop, state: State) -> Result<JobId> {
-    let filter = Filter { state: Some(state), ..Filter::default() };
-    let query = PageQuery { filter, limit: 1, ..PageQuery::default() };
-    let found = backstop.store().jobs(query, backstop.now()).await?.jobs.pop();
+    let filter = Filter {
+        state: Some(state),
+        ..Filter::default()
+    };
+    let query = PageQuery {
+        filter,
+        limit: 1,
+        ..PageQuery::default()
+    };
+    let found = backstop
+        .store()
+        .jobs(query, backstop.now())
+        .await?
+        .jobs
+        .pop();
     Ok(found.with_context(|| format!("no job is {state}"))?.id)
 }
 
 /// A redrive that was stopped before it began.
 async fn redrive(backstop: &Backstop, fingerprint: Fingerprint) -> Result<String> {
     let dead = backstop.dead().by("bench");
-    let filter = DeadFilter { fingerprint: Some(fingerprint), ..DeadFilter::default() };
+    let filter = DeadFilter {
+        fingerprint: Some(fingerprint),
+        ..DeadFilter::default()
+    };
     let selection = DeadSelection::Matching(filter);
-    let plan = Redrive { canary: 5, max_failures: 0, then_rate: "10/s".parse()?, selection };
+    let plan = Redrive {
+        canary: 5,
+        max_failures: 0,
+        then_rate: "10/s".parse()?,
+        selection,
+    };
     let id = dead.redrive(plan).await?;
     Ok(dead.stop_redrive(&id).await?.id)
 }
@@ -261,9 +361,22 @@ async fn redrive(backstop: &Backstop, fingerprint: Fingerprint) -> Result<String
 /// A bulk action on a queue without jobs.
 async fn run(backstop: &Backstop, text: &str) -> Result<String> {
     let app = App::new(backstop.clone(), config(text)?, "");
-    let filter = Filter { queue: Some(QueueName::new("empty")?), ..Filter::default() };
-    let target = Target::jobs(&Search { filter, ..Search::default() }, &Action::Cancel);
-    let plan = Plan { target, expected: None, back: "/jobs".to_owned() };
+    let filter = Filter {
+        queue: Some(QueueName::new("empty")?),
+        ..Filter::default()
+    };
+    let target = Target::jobs(
+        &Search {
+            filter,
+            ..Search::default()
+        },
+        &Action::Cancel,
+    );
+    let plan = Plan {
+        target,
+        expected: None,
+        back: "/jobs".to_owned(),
+    };
     let started = Bulk::new(&app, "bench").start(plan).await?;
     started.context("nothing else is under way")
 }

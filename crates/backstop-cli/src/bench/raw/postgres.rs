@@ -25,7 +25,8 @@ const SHAPE: &str = "
     CREATE INDEX job_until ON job (until) WHERE lease IS NOT NULL;";
 
 /// Plans that do not depend on statistics: the table is new, and nobody has analysed it.
-const PLANS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
+const PLANS: &str =
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
     SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan;";
 
 const INSERT: &str = "INSERT INTO job (id, queue, kind, payload) VALUES ($1, 'q', 'noop', $2)";
@@ -51,21 +52,45 @@ pub(in super::super) const CALLERS_CONNECTIONS: usize = 8;
 const COMMITS: usize = 200;
 
 /// Measures in a new schema of its own.
-pub(super) async fn measure(place: &Place, durability: Durability, args: &BenchArgs) -> Result<Raw> {
+pub(super) async fn measure(
+    place: &Place,
+    durability: Durability,
+    args: &BenchArgs,
+) -> Result<Raw> {
     let schema = place.raw_name();
     let client = server::connect(place.named()).await?;
     server::drop_schema(&client, &schema).await?;
-    client.batch_execute(&format!("CREATE SCHEMA {schema}; SET search_path = {schema}; {SHAPE}")).await?;
-    let bench = Bench { place, schema: &schema, durability };
+    client
+        .batch_execute(&format!(
+            "CREATE SCHEMA {schema}; SET search_path = {schema}; {SHAPE}"
+        ))
+        .await?;
+    let bench = Bench {
+        place,
+        schema: &schema,
+        durability,
+    };
     let bulk = bench.bulk(args.jobs()).await?;
     let cycle = bench.cycle(args.jobs()).await?;
     let commit = bench.commit().await?;
     let pushed = (args.jobs() / 4).max(args.callers);
-    let callers = bench.callers(pushed, args.callers, CALLERS_CONNECTIONS).await?;
-    let lone = bench.callers((pushed / 10).max(args.callers), args.callers, 1).await?;
+    let callers = bench
+        .callers(pushed, args.callers, CALLERS_CONNECTIONS)
+        .await?;
+    let lone = bench
+        .callers((pushed / 10).max(args.callers), args.callers, 1)
+        .await?;
     let grouped = bench.grouped(pushed, args.callers).await?;
     server::drop_schema(&client, &schema).await?;
-    Ok(Raw { bulk, callers, lone: Some(lone), grouped: Some(grouped), cycle, engine: None, commit })
+    Ok(Raw {
+        bulk,
+        callers,
+        lone: Some(lone),
+        grouped: Some(grouped),
+        cycle,
+        engine: None,
+        commit,
+    })
 }
 
 struct Bench<'a> {
@@ -81,7 +106,12 @@ impl Bench<'_> {
             Durability::Full => "",
             Durability::Relaxed => "SET synchronous_commit = off;",
         };
-        client.batch_execute(&format!("SET search_path = {}; {commit} {PLANS}", self.schema)).await?;
+        client
+            .batch_execute(&format!(
+                "SET search_path = {}; {commit} {PLANS}",
+                self.schema
+            ))
+            .await?;
         Ok(client)
     }
 
@@ -93,7 +123,11 @@ impl Bench<'_> {
     async fn grouped(&self, jobs: usize, callers: usize) -> Result<Rate> {
         let whole = self.insert(jobs, 1, callers).await?;
         let halves = self.insert(jobs, 2, callers.div_ceil(2)).await?;
-        Ok(if halves.per_second > whole.per_second { halves } else { whole })
+        Ok(if halves.per_second > whole.per_second {
+            halves
+        } else {
+            whole
+        })
     }
 
     /// Inserts in batches, on so many connections at once.
@@ -104,7 +138,11 @@ impl Bench<'_> {
             let client = self.connect().await?;
             let statement = client.prepare(INSERT_MANY).await?;
             let first = inserter * per_connection * batch;
-            inserting.push((client, statement, (0..per_connection).map(move |n| first + n * batch)));
+            inserting.push((
+                client,
+                statement,
+                (0..per_connection).map(move |n| first + n * batch),
+            ));
         }
         let started = Instant::now();
         let mut tasks = JoinSet::new();
@@ -112,14 +150,20 @@ impl Bench<'_> {
             tasks.spawn(insert_batches(client, statement, firsts, batch));
         }
         finish(tasks).await?;
-        Ok(Rate::of(per_connection * inserters * batch, started.elapsed()))
+        Ok(Rate::of(
+            per_connection * inserters * batch,
+            started.elapsed(),
+        ))
     }
 
     async fn cycle(&self, jobs: usize) -> Result<Rate> {
         let mut drainers = Vec::with_capacity(DRAINERS);
         for _ in 0..DRAINERS {
             let client = self.connect().await?;
-            let (claim, complete) = (client.prepare(CLAIM).await?, client.prepare(COMPLETE).await?);
+            let (claim, complete) = (
+                client.prepare(CLAIM).await?,
+                client.prepare(COMPLETE).await?,
+            );
             drainers.push((client, claim, complete));
         }
         let started = Instant::now();
@@ -190,14 +234,17 @@ async fn insert_batches(
 async fn drain(client: Client, claim: Statement, complete: Statement, lease: i64) -> Result<usize> {
     let mut done = 0;
     loop {
-        let rows = client.query(&claim, &[&number(BATCH), &lease, &i64::MAX]).await?;
+        let rows = client
+            .query(&claim, &[&number(BATCH), &lease, &i64::MAX])
+            .await?;
         if rows.is_empty() {
             return Ok(done);
         }
         let mut claimed: Vec<i64> = Vec::with_capacity(rows.len());
         for row in &rows {
             // Read the body as a worker would.
-            let (_, _, _): (Uuid, &str, &[u8]) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+            let (_, _, _): (Uuid, &str, &[u8]) =
+                (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
             claimed.push(row.try_get(0)?);
         }
         done += usize::try_from(client.execute(&complete, &[&claimed, &lease]).await?)?;

@@ -63,9 +63,23 @@ async fn measure_on(mut connection: impl Shared, place: &Place, args: &BenchArgs
     let bulk = bulk(&connection, &keys, args.jobs()).await?;
     let cycle = cycle(&connection, &keys, bulk.count).await?;
     let commit = push_time(&mut connection, &keys).await?;
-    let callers = callers(&connection, &keys, (args.jobs() / 4).max(args.callers), args.callers).await?;
+    let callers = callers(
+        &connection,
+        &keys,
+        (args.jobs() / 4).max(args.callers),
+        args.callers,
+    )
+    .await?;
     keys.unlink(&mut connection).await?;
-    Ok(Raw { bulk, callers, lone: None, grouped: None, cycle, engine: None, commit })
+    Ok(Raw {
+        bulk,
+        callers,
+        lone: None,
+        grouped: None,
+        cycle,
+        engine: None,
+        commit,
+    })
 }
 
 /// The keys of one queue: all in one slot of a cluster.
@@ -80,7 +94,12 @@ struct Keys {
 impl Keys {
     fn under(name: &str) -> Self {
         let key = |part: &str| format!("{{{name}}}:{part}");
-        Self { ready: key("ready"), bodies: key("bodies"), running: key("running"), done: key("done") }
+        Self {
+            ready: key("ready"),
+            bodies: key("bodies"),
+            running: key("running"),
+            done: key("done"),
+        }
     }
 
     /// Unlinked, not deleted: a large key would keep the server from everybody else.
@@ -92,8 +111,9 @@ impl Keys {
 
     /// Bodies and ids of some jobs, in one trip.
     fn push(&self, numbers: std::ops::Range<usize>) -> Pipeline {
-        let jobs: Vec<(Vec<u8>, Vec<u8>)> =
-            numbers.map(|n| (id(n).as_bytes().to_vec(), payload(n))).collect();
+        let jobs: Vec<(Vec<u8>, Vec<u8>)> = numbers
+            .map(|n| (id(n).as_bytes().to_vec(), payload(n)))
+            .collect();
         let mut pipeline = redis::pipe();
         let bodies = pipeline.cmd("HSET").arg(&self.bodies);
         for (id, payload) in &jobs {
@@ -117,13 +137,18 @@ async fn bulk(connection: &impl Shared, keys: &Keys, jobs: usize) -> Result<Rate
         tasks.spawn(async move {
             for batch in 0..per_inserter {
                 let first = (inserter * per_inserter + batch) * BATCH;
-                keys.push(first..first + BATCH).query_async::<()>(&mut connection).await?;
+                keys.push(first..first + BATCH)
+                    .query_async::<()>(&mut connection)
+                    .await?;
             }
             Ok(0)
         });
     }
     finish(tasks).await?;
-    Ok(Rate::of(per_inserter * INSERTERS * BATCH, started.elapsed()))
+    Ok(Rate::of(
+        per_inserter * INSERTERS * BATCH,
+        started.elapsed(),
+    ))
 }
 
 async fn cycle(connection: &impl Shared, keys: &Keys, jobs: usize) -> Result<Rate> {
@@ -143,14 +168,24 @@ async fn drain(mut connection: impl Shared, keys: Keys) -> Result<usize> {
     let mut done = 0;
     loop {
         let mut claiming = claim.prepare_invoke();
-        claiming.key(&keys.ready).key(&keys.bodies).key(&keys.running).arg(CLAIM_BATCH).arg(i64::MAX);
-        let (ids, bodies): (Vec<Vec<u8>>, Vec<Vec<u8>>) = claiming.invoke_async(&mut connection).await?;
+        claiming
+            .key(&keys.ready)
+            .key(&keys.bodies)
+            .key(&keys.running)
+            .arg(CLAIM_BATCH)
+            .arg(i64::MAX);
+        let (ids, bodies): (Vec<Vec<u8>>, Vec<Vec<u8>>) =
+            claiming.invoke_async(&mut connection).await?;
         if ids.is_empty() {
             return Ok(done);
         }
         ensure!(ids.len() == bodies.len(), "a raw job has no body");
         let mut completing = complete.prepare_invoke();
-        completing.key(&keys.bodies).key(&keys.running).key(&keys.done).arg(ids);
+        completing
+            .key(&keys.bodies)
+            .key(&keys.running)
+            .key(&keys.done)
+            .arg(ids);
         done += completing.invoke_async::<usize>(&mut connection).await?;
     }
 }
@@ -166,7 +201,12 @@ async fn push_time(connection: &mut impl Shared, keys: &Keys) -> Result<Duration
     Ok(median_time(times))
 }
 
-async fn callers(connection: &impl Shared, keys: &Keys, jobs: usize, callers: usize) -> Result<Rate> {
+async fn callers(
+    connection: &impl Shared,
+    keys: &Keys,
+    jobs: usize,
+    callers: usize,
+) -> Result<Rate> {
     let per_caller = jobs / callers;
     let started = Instant::now();
     let mut tasks = JoinSet::new();
@@ -174,7 +214,9 @@ async fn callers(connection: &impl Shared, keys: &Keys, jobs: usize, callers: us
         let (mut connection, keys) = (connection.clone(), keys.clone());
         tasks.spawn(async move {
             for n in caller * per_caller..(caller + 1) * per_caller {
-                keys.push(n..n + 1).query_async::<()>(&mut connection).await?;
+                keys.push(n..n + 1)
+                    .query_async::<()>(&mut connection)
+                    .await?;
             }
             Ok(0)
         });

@@ -20,7 +20,11 @@ const SCHEMA: &str = "
     CREATE TABLE raw_running (no INTEGER PRIMARY KEY, lease INTEGER NOT NULL, until INTEGER NOT NULL);";
 
 /// Measures on a fresh file at `path`.
-pub(super) async fn measure(path: PathBuf, durability: Durability, args: &BenchArgs) -> Result<Raw> {
+pub(super) async fn measure(
+    path: PathBuf,
+    durability: Durability,
+    args: &BenchArgs,
+) -> Result<Raw> {
     let (jobs, callers, handlers) = (args.jobs(), args.callers, args.handlers);
     let alone = tokio::task::spawn_blocking(move || -> Result<_> {
         let mut connection = open(&path, durability)?;
@@ -32,7 +36,15 @@ pub(super) async fn measure(path: PathBuf, durability: Durability, args: &BenchA
     let (connection, bulk, cycle, commit) = alone.await??;
     let (connection, engine) = engine_shape(connection, jobs + 200, jobs, handlers).await?;
     let grouped = grouped(connection, 2 * jobs + 200, jobs.min(50_000), callers).await?;
-    Ok(Raw { bulk, callers: grouped, lone: None, grouped: None, cycle, engine: Some(engine), commit })
+    Ok(Raw {
+        bulk,
+        callers: grouped,
+        lone: None,
+        grouped: None,
+        cycle,
+        engine: Some(engine),
+        commit,
+    })
 }
 
 fn open(path: &Path, durability: Durability) -> Result<Connection> {
@@ -49,8 +61,8 @@ fn open(path: &Path, durability: Durability) -> Result<Connection> {
 }
 
 fn insert(transaction: &rusqlite::Transaction<'_>, n: usize) -> Result<()> {
-    let mut job =
-        transaction.prepare_cached("INSERT INTO raw_job (no, id, kind, payload) VALUES (?, ?, ?, ?)")?;
+    let mut job = transaction
+        .prepare_cached("INSERT INTO raw_job (no, id, kind, payload) VALUES (?, ?, ?, ?)")?;
     job.execute(params![number(n), id(n).as_bytes(), "noop", payload(n)])?;
     let mut ready = transaction.prepare_cached("INSERT INTO raw_ready (seq, no) VALUES (?, ?)")?;
     ready.execute(params![number(n), number(n)])?;
@@ -94,9 +106,11 @@ fn claim(connection: &mut Connection, batch: usize, lease: i64) -> Result<Vec<i6
             let (_, _, _): (Vec<u8>, String, Vec<u8>) = (row.get(2)?, row.get(3)?, row.get(4)?);
             claimed.push(row.get::<_, i64>(1)?);
         }
-        transaction.prepare_cached("DELETE FROM raw_ready WHERE seq <= ?")?.execute([last])?;
-        let mut running =
-            transaction.prepare_cached("INSERT INTO raw_running (no, lease, until) VALUES (?, ?, ?)")?;
+        transaction
+            .prepare_cached("DELETE FROM raw_ready WHERE seq <= ?")?
+            .execute([last])?;
+        let mut running = transaction
+            .prepare_cached("INSERT INTO raw_running (no, lease, until) VALUES (?, ?, ?)")?;
         for no in &claimed {
             running.execute(params![no, lease, i64::MAX])?;
         }
@@ -109,7 +123,8 @@ fn complete(connection: &mut Connection, claimed: &[i64], lease: i64) -> Result<
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut done = 0;
     {
-        let mut running = transaction.prepare_cached("DELETE FROM raw_running WHERE no = ? AND lease = ?")?;
+        let mut running =
+            transaction.prepare_cached("DELETE FROM raw_running WHERE no = ? AND lease = ?")?;
         let mut job = transaction.prepare_cached("DELETE FROM raw_job WHERE no = ?")?;
         for no in claimed {
             if running.execute(params![no, lease])? == 1 {
@@ -188,7 +203,8 @@ fn write_shape(
         if room > handlers / 4 && claimed < jobs {
             let granted = claim(connection, room, SHAPE_LEASE)?;
             claimed += granted.len();
-            give.blocking_send(granted).map_err(|_| anyhow!("nobody runs the raw jobs"))?;
+            give.blocking_send(granted)
+                .map_err(|_| anyhow!("nobody runs the raw jobs"))?;
         }
     }
     Ok(())
@@ -198,7 +214,12 @@ fn write_shape(
 const SHAPE_LEASE: i64 = 1;
 
 /// One writer thread; whatever callers wait goes into one commit.
-async fn grouped(mut connection: Connection, from: usize, jobs: usize, callers: usize) -> Result<Rate> {
+async fn grouped(
+    mut connection: Connection,
+    from: usize,
+    jobs: usize,
+    callers: usize,
+) -> Result<Rate> {
     let (ask, mut asked) = mpsc::channel::<Asked>(callers);
     let writer = std::thread::spawn(move || write_groups(&mut connection, &mut asked));
     let per_caller = jobs / callers;
@@ -220,7 +241,9 @@ async fn grouped(mut connection: Connection, from: usize, jobs: usize, callers: 
     }
     let elapsed = started.elapsed();
     drop(ask);
-    writer.join().map_err(|_| anyhow!("the raw writer panicked"))??;
+    writer
+        .join()
+        .map_err(|_| anyhow!("the raw writer panicked"))??;
     Ok(Rate::of(per_caller * callers, elapsed))
 }
 

@@ -15,5 +15,8 @@ pub(in super::super) async fn connect(address: &Address) -> Result<Client> {
 pub(in super::super) async fn drop_schema(client: &Client, schema: &str) -> Result<()> {
     // Not told of the many things that go along, nor that there was nothing.
     let drop = format!("SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE");
-    client.batch_execute(&drop).await.with_context(|| format!("schema {schema} could not be dropped"))
+    client
+        .batch_execute(&drop)
+        .await
+        .with_context(|| format!("schema {schema} could not be dropped"))
 }

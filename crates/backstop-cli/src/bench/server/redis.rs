@@ -32,7 +32,9 @@ pub(in super::super) async fn wire(address: &Address) -> Result<Wire> {
     match Form::of(address)? {
         Form::One(url) => Ok(Wire::One(open(&url).await.with_context(cannot)?)),
         Form::Cluster(urls) => {
-            let client = ClusterClientBuilder::new(urls).response_timeout(ANSWER).build();
+            let client = ClusterClientBuilder::new(urls)
+                .response_timeout(ANSWER)
+                .build();
             let connection = client.with_context(cannot)?.get_async_connection().await;
             Ok(Wire::Cluster(connection.with_context(cannot)?))
         }
@@ -50,12 +52,17 @@ pub(in super::super) enum Unlinked {
 
 /// Removes every key whose name has `part` in it.
 pub(in super::super) async fn unlink_all(address: &Address, part: &str) -> Result<Unlinked> {
-    let cannot = || format!("the keys with {part} in their names could not be removed from {address}");
+    let cannot =
+        || format!("the keys with {part} in their names could not be removed from {address}");
     match Form::of(address)? {
-        Form::One(url) => unlink_on(open(&url).await?, part).await.with_context(cannot)?,
+        Form::One(url) => unlink_on(open(&url).await?, part)
+            .await
+            .with_context(cannot)?,
         Form::Cluster(urls) => {
             for url in masters(&urls).await.with_context(cannot)? {
-                unlink_on(open(&url).await?, part).await.with_context(cannot)?;
+                unlink_on(open(&url).await?, part)
+                    .await
+                    .with_context(cannot)?;
             }
         }
         Form::Unknown => return Ok(Unlinked::Nothing),
@@ -74,7 +81,10 @@ pub(in super::super) async fn rewritten(address: &Address) -> Result<()> {
     for url in urls {
         let mut connection = open(&url).await?;
         while began.elapsed() < REWRITE_MAX {
-            let said: String = cmd("INFO").arg("persistence").query_async(&mut connection).await?;
+            let said: String = cmd("INFO")
+                .arg("persistence")
+                .query_async(&mut connection)
+                .await?;
             if !is_rewriting(&said) {
                 break;
             }
@@ -85,7 +95,11 @@ pub(in super::super) async fn rewritten(address: &Address) -> Result<()> {
 }
 
 fn is_rewriting(said: &str) -> bool {
-    let busy = ["aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1", "rdb_bgsave_in_progress:1"];
+    let busy = [
+        "aof_rewrite_in_progress:1",
+        "aof_rewrite_scheduled:1",
+        "rdb_bgsave_in_progress:1",
+    ];
     said.lines().any(|line| busy.contains(&line.trim_end()))
 }
 
@@ -119,25 +133,43 @@ fn nodes(scheme: &str, place: &str) -> Vec<String> {
         Some((user, hosts)) => (format!("{user}@"), hosts),
         None => (String::new(), place),
     };
-    hosts.trim_end_matches('/').split(',').map(|host| format!("{scheme}://{user}{host}")).collect()
+    hosts
+        .trim_end_matches('/')
+        .split(',')
+        .map(|host| format!("{scheme}://{user}{host}"))
+        .collect()
 }
 
 async fn open(url: &str) -> Result<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
-    Ok(Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await?)
+    Ok(Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?)
 }
 
 /// The addresses of all masters, as the first node that answers knows them.
 async fn masters(urls: &[String]) -> Result<Vec<String>> {
-    let Some(url) = urls.first() else { bail!("a cluster has at least one node") };
-    let known: String = cmd("CLUSTER").arg("NODES").query_async(&mut open(url).await?).await?;
+    let Some(url) = urls.first() else {
+        bail!("a cluster has at least one node")
+    };
+    let known: String = cmd("CLUSTER")
+        .arg("NODES")
+        .query_async(&mut open(url).await?)
+        .await?;
     let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
-    let user = rest.rsplit_once('@').map_or(String::new(), |(user, _)| format!("{user}@"));
+    let user = rest
+        .rsplit_once('@')
+        .map_or(String::new(), |(user, _)| format!("{user}@"));
     let master = |line: &str| {
         let mut words = line.split(' ');
         let (_, place, flags) = (words.next()?, words.next()?, words.next()?);
         let is_master = flags.split(',').any(|flag| flag == "master");
-        is_master.then(|| format!("{scheme}://{user}{}", place.split('@').next().unwrap_or(place)))
+        is_master.then(|| {
+            format!(
+                "{scheme}://{user}{}",
+                place.split('@').next().unwrap_or(place)
+            )
+        })
     };
     Ok(known.lines().filter_map(master).collect())
 }
@@ -147,7 +179,11 @@ async fn unlink_on(mut connection: MultiplexedConnection, part: &str) -> Result<
     let mut cursor = 0_u64;
     loop {
         let mut scan = cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(format!("*{part}*")).arg("COUNT").arg(SCAN_STEP);
+        scan.arg(cursor)
+            .arg("MATCH")
+            .arg(format!("*{part}*"))
+            .arg("COUNT")
+            .arg(SCAN_STEP);
         let (next, keys): (u64, Vec<Vec<u8>>) = scan.query_async(&mut connection).await?;
         let mut unlinking = redis::pipe();
         for key in &keys {
@@ -170,6 +206,9 @@ mod tests {
         let said = |rewriting: u8| {
             format!("# Persistence\r\naof_rewrite_in_progress:{rewriting}\r\naof_enabled:1\r\n")
         };
-        assert_eq!([0, 1].map(|rewriting| super::is_rewriting(&said(rewriting))), [false, true]);
+        assert_eq!(
+            [0, 1].map(|rewriting| super::is_rewriting(&said(rewriting))),
+            [false, true]
+        );
     }
 }

@@ -40,13 +40,18 @@ enum Link {
 impl Ground {
     /// In the database at `url`, or in a new file beside the current folder's files. The table is one that nobody else has.
     pub(super) async fn open(url: Option<&str>) -> Result<Self> {
-        let folder =
-            tempfile::tempdir_in(".").context("a folder for the measurements could not be made here")?;
+        let folder = tempfile::tempdir_in(".")
+            .context("a folder for the measurements could not be made here")?;
         let own = || format!("sqlite:{}", folder.path().join("app.db").display());
         let url = url.map_or_else(own, str::to_owned);
         let link = Link::open(&url).await?;
         let table = format!("backstop_bench_{}", std::process::id());
-        Ok(Self { url, table, link, _folder: folder })
+        Ok(Self {
+            url,
+            table,
+            link,
+            _folder: folder,
+        })
     }
 
     pub(super) fn url(&self) -> &str {
@@ -69,12 +74,18 @@ impl Ground {
     }
 
     /// Makes the table, and rows of which `due` are due.
-    pub(super) async fn fill(&mut self, rows: usize, due: usize, mut told: impl FnMut(usize)) -> Result<()> {
+    pub(super) async fn fill(
+        &mut self,
+        rows: usize,
+        due: usize,
+        mut told: impl FnMut(usize),
+    ) -> Result<()> {
         let (dialect, table) = (self.link.dialect(), self.table.clone());
         self.run(&create(dialect, &table)).await?;
         for first in (1..=rows).step_by(CHUNK) {
             let last = (first + CHUNK - 1).min(rows);
-            self.run(&insert(dialect, &table, (first, last), rows, rows / due)).await?;
+            self.run(&insert(dialect, &table, (first, last), rows, rows / due))
+                .await?;
             told(last);
         }
         Ok(())
@@ -105,7 +116,8 @@ impl Link {
                 let file = file.sqlite_file().context("--url names no file")?;
                 let connection = Connection::open(file)?;
                 // What is filled in is worth nothing after a power cut.
-                connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000;")?;
+                connection
+                    .execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000;")?;
                 Ok(Self::Sqlite(connection))
             }
             Dialect::Postgres => Ok(Self::Postgres(server::connect(&Address::new(url)).await?)),
@@ -129,7 +141,9 @@ impl Link {
 #[cfg(feature = "mysql")]
 async fn mysql(url: &str) -> Result<Conn> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    Conn::from_url(format!("mysql://{rest}")).await.context("the database of --url could not be reached")
+    Conn::from_url(format!("mysql://{rest}"))
+        .await
+        .context("the database of --url could not be reached")
 }
 
 fn create(dialect: Dialect, table: &str) -> String {
@@ -153,7 +167,14 @@ fn insert(
     rows: usize,
     stride: usize,
 ) -> String {
-    let (numbers, div) = (numbers(dialect, first, last), if dialect == Dialect::Mysql { "DIV" } else { "/" });
+    let (numbers, div) = (
+        numbers(dialect, first, last),
+        if dialect == Dialect::Mysql {
+            "DIV"
+        } else {
+            "/"
+        },
+    );
     let time = |seconds: String| match dialect {
         Dialect::Sqlite => format!("datetime({seconds}, 'unixepoch')"),
         Dialect::Postgres => format!("to_timestamp({seconds})"),

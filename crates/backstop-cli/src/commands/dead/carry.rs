@@ -50,7 +50,8 @@ pub(super) async fn export(args: &ExportArgs, context: &Context) -> Result<Verdi
     let backstop = context.look().await?;
     let dead = letters(&backstop, context);
     let filter = args.filter.filter(backstop.now());
-    let (mut target, mut count, mut damaged) = (Target::open(args.output.as_deref())?, 0, Vec::new());
+    let (mut target, mut count, mut damaged) =
+        (Target::open(args.output.as_deref())?, 0, Vec::new());
     let mut cursor = None;
     loop {
         let page = dead.export(&filter, cursor).await?;
@@ -77,7 +78,9 @@ fn tell_export(
     if let Some(file) = &args.output {
         if context.output.is_json() {
             let damaged: Vec<_> = damaged.iter().map(DamagedShape::new).collect();
-            context.output.json(&json!({ "count": count, "file": file, "damaged": damaged }))?;
+            context
+                .output
+                .json(&json!({ "count": count, "file": file, "damaged": damaged }))?;
         } else {
             context.output.line(format!(
                 "{} written to {}",
@@ -87,7 +90,11 @@ fn tell_export(
         }
     }
     warn_of(damaged, context.output);
-    Ok(if damaged.is_empty() { Verdict::Fine } else { Verdict::FallsShort })
+    Ok(if damaged.is_empty() {
+        Verdict::Fine
+    } else {
+        Verdict::FallsShort
+    })
 }
 
 /// Where an export goes.
@@ -99,9 +106,13 @@ enum Target {
 
 impl Target {
     fn open(file: Option<&Path>) -> Result<Self, Trouble> {
-        let Some(path) = file else { return Ok(Self::Stdout) };
-        let folder =
-            path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+        let Some(path) = file else {
+            return Ok(Self::Stdout);
+        };
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or_else(|| Path::new("."));
         let unwritable = |error| {
             Trouble::misuse(format!("{} cannot be written: {error}", path.display()))
                 .advise("--output with a file in a folder that exists and can be written to")
@@ -124,11 +135,19 @@ impl Target {
     }
 
     fn finish(self) -> Result<(), Trouble> {
-        let Self::File(file, path) = self else { return Ok(()) };
-        let file = file.into_inner().map_err(|error| Trouble::new(error.into_error()))?;
+        let Self::File(file, path) = self else {
+            return Ok(());
+        };
+        let file = file
+            .into_inner()
+            .map_err(|error| Trouble::new(error.into_error()))?;
         file.as_file().sync_all()?;
         let unnamed = |error: tempfile::PersistError| {
-            Trouble::new(format!("{} cannot be written: {}", path.display(), error.error))
+            Trouble::new(format!(
+                "{} cannot be written: {}",
+                path.display(),
+                error.error
+            ))
         };
         file.persist(&path).map_err(unnamed)?;
         Ok(())
@@ -198,7 +217,9 @@ struct TooLong;
 /// The next line. One that is too long is read past.
 fn next_line(input: &mut dyn BufRead) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
-    let read = input.take(LETTER_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
+    let read = input
+        .take(LETTER_BYTES_MAX as u64 + 1)
+        .read_until(b'\n', &mut line)?;
     if read == 0 {
         return Ok(None);
     }
@@ -211,14 +232,20 @@ fn next_line(input: &mut dyn BufRead) -> io::Result<Option<Line>> {
 
 /// The letter of a line, if there is anything on it.
 fn read(line: Line, now: Time) -> Option<Result<Letter, String>> {
-    let Ok(line) = line else { return Some(Err(format!("longer than {LETTER_BYTES_MAX} bytes"))) };
+    let Ok(line) = line else {
+        return Some(Err(format!("longer than {LETTER_BYTES_MAX} bytes")));
+    };
     if line.iter().all(u8::is_ascii_whitespace) {
         return None;
     }
     Some(Letter::read(&line, now).map_err(|error| error.to_string()))
 }
 
-async fn take_in(dead: &DeadLetters, batch: Vec<(u64, Letter)>, report: &mut Report) -> Result<(), Trouble> {
+async fn take_in(
+    dead: &DeadLetters,
+    batch: Vec<(u64, Letter)>,
+    report: &mut Report,
+) -> Result<(), Trouble> {
     let (numbers, letters): (Vec<u64>, Vec<Letter>) = batch.into_iter().unzip();
     for (number, answer) in numbers.into_iter().zip(dead.import(letters).await?) {
         match answer {
@@ -243,16 +270,30 @@ impl Report {
         if output.is_json() {
             output.json(self)?;
         } else {
-            let known = if self.same > 0 { format!(", {} known already", self.same) } else { String::new() };
-            output.line(format!("{} taken in{known}", counted(self.count, "dead letter")))?;
+            let known = if self.same > 0 {
+                format!(", {} known already", self.same)
+            } else {
+                String::new()
+            };
+            output.line(format!(
+                "{} taken in{known}",
+                counted(self.count, "dead letter")
+            ))?;
             for bad in self.bad.iter().take(BAD_TOLD_MAX) {
                 output.warn(format!("line {}: {}", bad.line, bad.why));
             }
             if self.bad.len() > BAD_TOLD_MAX {
-                output.warn(format!("… and {} more bad lines", self.bad.len() - BAD_TOLD_MAX));
+                output.warn(format!(
+                    "… and {} more bad lines",
+                    self.bad.len() - BAD_TOLD_MAX
+                ));
             }
         }
-        Ok(if self.bad.is_empty() { Verdict::Fine } else { Verdict::FallsShort })
+        Ok(if self.bad.is_empty() {
+            Verdict::Fine
+        } else {
+            Verdict::FallsShort
+        })
     }
 }
 

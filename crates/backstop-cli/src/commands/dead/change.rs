@@ -55,7 +55,10 @@ pub(crate) struct ClearArgs {
 pub(super) async fn requeue(args: &SelectionArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let selection = args.selection("requeue", backstop.now())?;
-    let changed = letters(&backstop, context).because(args.because.reason()).requeue(&selection).await?;
+    let changed = letters(&backstop, context)
+        .because(args.because.reason())
+        .requeue(&selection)
+        .await?;
     tell(&changed, "requeued", context)
 }
 
@@ -76,7 +79,9 @@ pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdi
         DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } => {
             counted(ids.len() as u64, "dead letter")
         }
-        DeadSelection::Oldest { queue, count } => format!("the oldest {count} dead letters of {queue}"),
+        DeadSelection::Oldest { queue, count } => {
+            format!("the oldest {count} dead letters of {queue}")
+        }
         DeadSelection::Matching(_) => "all dead letters that fit".to_owned(),
         DeadSelection::All => "all dead letters".to_owned(),
     };
@@ -84,8 +89,10 @@ pub(super) async fn delete(args: &DeleteArgs, context: &Context) -> Result<Verdi
         context.output.note("nothing was removed");
         return Ok(Verdict::FallsShort);
     }
-    let changed =
-        letters(&backstop, context).because(args.selection.because.reason()).delete(&selection).await?;
+    let changed = letters(&backstop, context)
+        .because(args.selection.because.reason())
+        .delete(&selection)
+        .await?;
     tell(&changed, "deleted", context)
 }
 
@@ -97,7 +104,10 @@ pub(super) async fn clear(args: &ClearArgs, context: &Context) -> Result<Verdict
         let stats = dead.stats().await?;
         let of_queue = |queue| stats.queues.get(queue).copied().unwrap_or_default();
         let number = args.queue.as_ref().map_or(stats.total, of_queue);
-        let place = args.queue.as_ref().map_or_else(|| "--all".to_owned(), ToString::to_string);
+        let place = args
+            .queue
+            .as_ref()
+            .map_or_else(|| "--all".to_owned(), ToString::to_string);
         let command = format!("backstop dead clear {place} --yes");
         if !confirm::removal(&counted(number, "dead letter"), &command)? {
             context.output.note("nothing was removed");
@@ -122,10 +132,17 @@ fn tell(changed: &Changed, done: &str, context: &Context) -> Result<Verdict, Tro
             output.warn(format!("{id}: {refusal}"));
         }
         if changed.refused.len() > REFUSED_TOLD_MAX {
-            output.warn(format!("… and {} more refused", changed.refused.len() - REFUSED_TOLD_MAX));
+            output.warn(format!(
+                "… and {} more refused",
+                changed.refused.len() - REFUSED_TOLD_MAX
+            ));
         }
         warn_of(&changed.damaged, output);
     }
     let is_whole = changed.refused.is_empty() && changed.damaged.is_empty();
-    Ok(if is_whole { Verdict::Fine } else { Verdict::FallsShort })
+    Ok(if is_whole {
+        Verdict::Fine
+    } else {
+        Verdict::FallsShort
+    })
 }

@@ -36,7 +36,9 @@ pub(super) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, T
     let (output, now) = (context.output, backstop.now());
     let filter = args.filter.filter(now);
     let limit = args.limit.clamp(1, PAGE_MAX);
-    let page = letters(&backstop, context).list(&filter, args.cursor.clone(), limit).await?;
+    let page = letters(&backstop, context)
+        .list(&filter, args.cursor.clone(), limit)
+        .await?;
     if output.is_json() {
         output.json(&DeadListShape::new(&page))?;
         return Ok(Verdict::Fine);
@@ -48,14 +50,18 @@ pub(super) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, T
     }
     warn_of(&page.damaged, output);
     if let Some(next) = page.next {
-        output.note(format!("there may be more; try: --cursor {}", shell_word(&next)));
+        output.note(format!(
+            "there may be more; try: --cursor {}",
+            shell_word(&next)
+        ));
     }
     Ok(Verdict::Fine)
 }
 
 fn table(letters: &[DeadLetter], now: Time) -> Table {
-    let mut table =
-        Table::new(&["ID", "QUEUE", "KIND", "REASON", "ATTEMPTS", "REQUEUES", "DIED", "TYPE", "ERROR"]);
+    let mut table = Table::new(&[
+        "ID", "QUEUE", "KIND", "REASON", "ATTEMPTS", "REQUEUES", "DIED", "TYPE", "ERROR",
+    ]);
     for letter in letters {
         let plain = |text: String| (text, Tone::Plain);
         table.toned([
@@ -64,8 +70,19 @@ fn table(letters: &[DeadLetter], now: Time) -> Table {
             plain(letter.kind.to_string()),
             plain(letter.reason.clone().unwrap_or_default()),
             plain(letter.attempt_count.to_string()),
-            (letter.requeues.to_string(), if letter.requeues > 0 { Tone::Warning } else { Tone::Plain }),
-            plain(letter.last_failed_at.map_or_else(String::new, |at| relative(at, now))),
+            (
+                letter.requeues.to_string(),
+                if letter.requeues > 0 {
+                    Tone::Warning
+                } else {
+                    Tone::Plain
+                },
+            ),
+            plain(
+                letter
+                    .last_failed_at
+                    .map_or_else(String::new, |at| relative(at, now)),
+            ),
             plain(letter.error_type.clone().unwrap_or_default()),
             plain(cut(&letter.error, ERROR_CHARS)),
         ]);

@@ -43,9 +43,15 @@ pub(super) async fn stats(context: &Context) -> Result<Verdict, Trouble> {
     let mut table = Table::new(&["QUEUE", "DEAD"]);
     let tone = |number| if number > 0 { Tone::Bad } else { Tone::Plain };
     for (queue, number) in &stats.queues {
-        table.toned([(queue.to_string(), Tone::Plain), (count(*number), tone(*number))]);
+        table.toned([
+            (queue.to_string(), Tone::Plain),
+            (count(*number), tone(*number)),
+        ]);
     }
-    table.toned([("total".to_owned(), Tone::Plain), (count(stats.total), tone(stats.total))]);
+    table.toned([
+        ("total".to_owned(), Tone::Plain),
+        (count(stats.total), tone(stats.total)),
+    ]);
     context.output.table(&table)?;
     Ok(Verdict::Fine)
 }
@@ -53,7 +59,9 @@ pub(super) async fn stats(context: &Context) -> Result<Verdict, Trouble> {
 /// Deaths by cause.
 pub(super) async fn groups(args: &GroupsArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let groups = letters(&backstop, context).groups(args.queue.clone(), args.limit).await?;
+    let groups = letters(&backstop, context)
+        .groups(args.queue.clone(), args.limit)
+        .await?;
     if context.output.is_json() {
         context.output.json(&GroupsShape::new(&groups))?;
         return Ok(Verdict::Fine);
@@ -63,7 +71,16 @@ pub(super) async fn groups(args: &GroupsArgs, context: &Context) -> Result<Verdi
         return Ok(Verdict::Fine);
     }
     let now = backstop.now();
-    let mut table = Table::new(&["FINGERPRINT", "QUEUE", "COUNT", "FIRST", "LAST", "KIND", "TYPE", "SAMPLE"]);
+    let mut table = Table::new(&[
+        "FINGERPRINT",
+        "QUEUE",
+        "COUNT",
+        "FIRST",
+        "LAST",
+        "KIND",
+        "TYPE",
+        "SAMPLE",
+    ]);
     for group in groups {
         table.row([
             group.fingerprint.to_string(),
@@ -71,7 +88,11 @@ pub(super) async fn groups(args: &GroupsArgs, context: &Context) -> Result<Verdi
             count(group.count),
             relative(group.first_at, now),
             relative(group.last_at, now),
-            group.sample.kind.map(|kind| kind.to_string()).unwrap_or_default(),
+            group
+                .sample
+                .kind
+                .map(|kind| kind.to_string())
+                .unwrap_or_default(),
             group.sample.error_type.unwrap_or_default(),
             cut(&group.sample.error, ERROR_CHARS),
         ]);
@@ -93,7 +114,15 @@ pub(super) async fn audit(args: &AuditArgs, context: &Context) -> Result<Verdict
         return Ok(Verdict::Fine);
     }
     let now = backstop.now();
-    let mut table = Table::new(&["WHEN", "WHO", "WHAT", "COUNT", "SELECTION", "REASON", "ERROR"]);
+    let mut table = Table::new(&[
+        "WHEN",
+        "WHO",
+        "WHAT",
+        "COUNT",
+        "SELECTION",
+        "REASON",
+        "ERROR",
+    ]);
     for entry in entries {
         table.row([
             relative(entry.at, now),

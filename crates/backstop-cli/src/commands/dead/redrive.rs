@@ -7,7 +7,8 @@ use crate::output::table::{Table, Tone};
 use crate::output::words::{count, counted, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::dead::redrive::{
-    CANARY_USUAL, MAX_FAILURES_USUAL, Phase, Rate, Redrive, RedriveError, RedriveReport, THEN_RATE_USUAL,
+    CANARY_USUAL, MAX_FAILURES_USUAL, Phase, Rate, Redrive, RedriveError, RedriveReport,
+    THEN_RATE_USUAL,
 };
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection};
 use backstop::{QueueName, Time};
@@ -77,13 +78,27 @@ pub(super) async fn run(args: &RedriveArgs, context: &Context) -> Result<Verdict
 
 async fn start(args: &RedriveArgs, dead: &DeadLetters, now: Time) -> Result<String, Trouble> {
     let selection = args.selection.selection("redrive", now)?;
-    let RedriveArgs { canary, max_failures, then_rate, .. } = *args;
-    dead.redrive(Redrive { canary, max_failures, then_rate, selection }).await.map_err(told)
+    let RedriveArgs {
+        canary,
+        max_failures,
+        then_rate,
+        ..
+    } = *args;
+    dead.redrive(Redrive {
+        canary,
+        max_failures,
+        then_rate,
+        selection,
+    })
+    .await
+    .map_err(told)
 }
 
 /// Runs it to its end, or until somebody has enough.
 async fn drive(dead: &DeadLetters, id: &str, context: &Context) -> Result<Verdict, Trouble> {
-    context.output.note(format!("redrive {id}; Ctrl-C leaves it to be resumed"));
+    context
+        .output
+        .note(format!("redrive {id}; Ctrl-C leaves it to be resumed"));
     let enough = listen()?;
     let bar = bar(dead, id, context).await?;
     let shown = bar.clone();
@@ -93,7 +108,11 @@ async fn drive(dead: &DeadLetters, id: &str, context: &Context) -> Result<Verdic
         shown.set_message(words(report));
         // One value, always whole.
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
-        if enough.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if enough.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
     let report = tokio::select! {
         report = dead.run_redrive(id, progress) => report,
@@ -102,7 +121,9 @@ async fn drive(dead: &DeadLetters, id: &str, context: &Context) -> Result<Verdic
     bar.finish_and_clear();
     let report = report.map_err(told)?;
     if !report.phase.is_ended() {
-        context.output.note(format!("left in the middle; try: backstop dead redrive --resume {id}"));
+        context.output.note(format!(
+            "left in the middle; try: backstop dead redrive --resume {id}"
+        ));
     }
     tell(&report, verdict(&report), context)
 }
@@ -116,10 +137,17 @@ async fn tell_waiting(
     let mut told = String::new();
     loop {
         tokio::time::sleep(WAITING_GAP).await;
-        let report = latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(report) = report.filter(|report| report.open > 0) else { continue };
+        let report = latest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let Some(report) = report.filter(|report| report.open > 0) else {
+            continue;
+        };
         // What the store does not tell now is asked again.
-        let Ok(unserved) = dead.unserved(&report).await else { continue };
+        let Ok(unserved) = dead.unserved(&report).await else {
+            continue;
+        };
         if unserved.is_empty() && context.output.shows_progress() {
             continue;
         }
@@ -132,8 +160,11 @@ async fn tell_waiting(
 }
 
 fn waiting(report: &RedriveReport, unserved: &[QueueName]) -> String {
-    let requeued =
-        format!("{} requeued; waiting for {} of them to run", count(report.requeued), count(report.open));
+    let requeued = format!(
+        "{} requeued; waiting for {} of them to run",
+        count(report.requeued),
+        count(report.open)
+    );
     if unserved.is_empty() {
         return requeued;
     }
@@ -185,12 +216,22 @@ async fn about(dead: &DeadLetters, report: &RedriveReport) -> Result<Option<u64>
         DeadSelection::Matching(filter) => filter.clone(),
         _ => DeadFilter::default(),
     };
-    Ok(dead.estimate(&filter).await?.map(|left| report.requeued + left))
+    Ok(dead
+        .estimate(&filter)
+        .await?
+        .map(|left| report.requeued + left))
 }
 
 fn words(report: &RedriveReport) -> String {
-    let phase = if report.phase == Phase::Done { "finished".to_owned() } else { report.phase.to_string() };
-    let (canaries, ended) = (u64::from(report.plan.canary), report.done + report.died_again);
+    let phase = if report.phase == Phase::Done {
+        "finished".to_owned()
+    } else {
+        report.phase.to_string()
+    };
+    let (canaries, ended) = (
+        u64::from(report.plan.canary),
+        report.done + report.died_again,
+    );
     let watched = if ended == canaries && canaries < report.requeued {
         format!("of the {} canaries", count(canaries))
     } else {
@@ -218,8 +259,17 @@ async fn list(dead: &DeadLetters, now: Time, context: &Context) -> Result<Verdic
         context.output.note("no redrives");
         return Ok(Verdict::Fine);
     }
-    let mut table =
-        Table::new(&["ID", "PHASE", "STARTED", "BY", "REQUEUED", "DONE", "DIED AGAIN", "OPEN", "WHY"]);
+    let mut table = Table::new(&[
+        "ID",
+        "PHASE",
+        "STARTED",
+        "BY",
+        "REQUEUED",
+        "DONE",
+        "DIED AGAIN",
+        "OPEN",
+        "WHY",
+    ]);
     for report in reports {
         let plain = |text: String| (text, Tone::Plain);
         table.toned([
@@ -239,7 +289,11 @@ async fn list(dead: &DeadLetters, now: Time, context: &Context) -> Result<Verdic
 }
 
 fn phase(report: &RedriveReport) -> String {
-    if report.stalled { format!("{}, stalled", report.phase) } else { report.phase.to_string() }
+    if report.stalled {
+        format!("{}, stalled", report.phase)
+    } else {
+        report.phase.to_string()
+    }
 }
 
 /// Why it ended, or does not go on.
@@ -274,7 +328,10 @@ fn tell(report: &RedriveReport, verdict: Verdict, context: &Context) -> Result<V
         ));
     }
     if report.damaged > 0 {
-        context.output.warn(format!("{} could not be read", counted(report.damaged, "letter")));
+        context.output.warn(format!(
+            "{} could not be read",
+            counted(report.damaged, "letter")
+        ));
     }
     if let Some(why) = &report.why {
         context.output.line(why)?;
@@ -285,7 +342,9 @@ fn tell(report: &RedriveReport, verdict: Verdict, context: &Context) -> Result<V
 fn told(error: RedriveError) -> Trouble {
     match error {
         RedriveError::Store(error) => error.into(),
-        RedriveError::BadPlan(problem) => Trouble::misuse(problem).advise("backstop dead redrive --help"),
+        RedriveError::BadPlan(problem) => {
+            Trouble::misuse(problem).advise("backstop dead redrive --help")
+        }
         RedriveError::NotFound(_) | RedriveError::Ended { .. } => {
             Trouble::new(error).advise("backstop dead redrive --list")
         }

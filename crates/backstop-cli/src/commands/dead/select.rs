@@ -65,8 +65,9 @@ impl FromStr for When {
     fn from_str(text: &str) -> Result<Self, String> {
         let at = text.parse().map(Self::At);
         let ago = text.parse().map(Self::Ago);
-        at.or(ago)
-            .map_err(|_| format!("`{text}` is not a time; write 2026-11-15T08:30:00Z, or 1h for an hour ago"))
+        at.or(ago).map_err(|_| {
+            format!("`{text}` is not a time; write 2026-11-15T08:30:00Z, or 1h for an hour ago")
+        })
     }
 }
 
@@ -97,7 +98,10 @@ impl FilterArgs {
 impl SelectionArgs {
     /// Whether they say nothing.
     pub(super) fn is_empty(&self, now: Time) -> bool {
-        self.ids.is_empty() && self.oldest.is_none() && !self.all && self.filter.filter(now).is_empty()
+        self.ids.is_empty()
+            && self.oldest.is_none()
+            && !self.all
+            && self.filter.filter(now).is_empty()
     }
 
     /// What they say at `now`; `word` is what is to be done.
@@ -126,14 +130,22 @@ impl SelectionArgs {
 
 /// Whether it names a queue at most.
 fn is_by_queue(filter: &DeadFilter) -> bool {
-    *filter == DeadFilter { queue: filter.queue.clone(), ..DeadFilter::default() }
+    *filter
+        == DeadFilter {
+            queue: filter.queue.clone(),
+            ..DeadFilter::default()
+        }
 }
 
 fn oldest(filter: &DeadFilter, count: usize, word: &str) -> Result<DeadSelection, Trouble> {
     match filter.queue.clone() {
-        Some(queue) if is_by_queue(filter) && count > 0 => Ok(DeadSelection::Oldest { queue, count }),
-        _ => Err(Trouble::misuse("--oldest takes 1 or more, the --queue they are of, and no other filter")
-            .advise(format!("backstop dead {word} --oldest 10 --queue emails"))),
+        Some(queue) if is_by_queue(filter) && count > 0 => {
+            Ok(DeadSelection::Oldest { queue, count })
+        }
+        _ => Err(Trouble::misuse(
+            "--oldest takes 1 or more, the --queue they are of, and no other filter",
+        )
+        .advise(format!("backstop dead {word} --oldest 10 --queue emails"))),
     }
 }
 
@@ -145,7 +157,10 @@ mod tests {
     fn a_time_is_an_instant_or_how_long_ago() {
         let now: Time = "2026-01-02T00:00:00Z".parse().unwrap();
         let check = |text: &str, expected: &str| {
-            assert_eq!(text.parse::<When>().unwrap().time(now).to_string(), expected);
+            assert_eq!(
+                text.parse::<When>().unwrap().time(now).to_string(),
+                expected
+            );
         };
         check("1h", "2026-01-01T23:00:00Z");
         check("2025-01-01T00:00:00+01:00", "2024-12-31T23:00:00Z");

@@ -32,11 +32,18 @@ pub(super) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trou
 
 fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble> {
     let (output, paint) = (context.output, context.output.paint());
-    output.line(format!("{} {}", paint.bold(letter.id), paint.bad(letter.original_job.state)))?;
+    output.line(format!(
+        "{} {}",
+        paint.bold(letter.id),
+        paint.bad(letter.original_job.state)
+    ))?;
     for (name, value) in fields(letter, now) {
         output.line(format!("  {}  {}", paint.dim(format!("{name:<13}")), value))?;
     }
-    for (title, text) in [("stack trace", &letter.stack_trace), ("response body", &letter.response_body)] {
+    for (title, text) in [
+        ("stack trace", &letter.stack_trace),
+        ("response body", &letter.response_body),
+    ] {
         let Some(text) = text else { continue };
         output.line(paint.bold(title))?;
         for line in text.lines() {
@@ -47,11 +54,19 @@ fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble
         output.line(paint.bold("errors"))?;
     }
     for failure in &letter.original_job.errors {
-        let kind = failure.error.error_type.as_ref().map_or_else(String::new, |kind| format!(" [{kind}]"));
-        let retry =
-            failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {}", span(wait)));
+        let kind = failure
+            .error
+            .error_type
+            .as_ref()
+            .map_or_else(String::new, |kind| format!(" [{kind}]"));
+        let retry = failure.retry_in.map_or_else(String::new, |wait| {
+            format!("; tried again after {}", span(wait))
+        });
         let when = relative(failure.at, now);
-        let line = format!("  attempt {}, {when}{kind}: {}{retry}", failure.attempt, failure.error.message);
+        let line = format!(
+            "  attempt {}, {when}{kind}: {}{retry}",
+            failure.attempt, failure.error.message
+        );
         output.line(line)?;
     }
     Ok(())
@@ -60,12 +75,21 @@ fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble
 fn fields(letter: &DeadLetter, now: Time) -> Vec<(&'static str, String)> {
     let when = |at: Time| format!("{} ({})", instant(at), relative(at, now));
     let job = &letter.original_job;
-    let most = job.max_attempts.map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
-    let mut fields = vec![("queue", letter.queue.to_string()), ("kind", letter.kind.to_string())];
+    let most = job
+        .max_attempts
+        .map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
+    let mut fields = vec![
+        ("queue", letter.queue.to_string()),
+        ("kind", letter.kind.to_string()),
+    ];
     fields.extend(letter.reason.clone().map(|reason| ("reason", reason)));
     fields.push(("error", letter.error.clone()));
     fields.extend(letter.error_type.clone().map(|class| ("error type", class)));
-    fields.extend(letter.http_status.map(|status| ("http status", status.to_string())));
+    fields.extend(
+        letter
+            .http_status
+            .map(|status| ("http status", status.to_string())),
+    );
     fields.push(("attempts", format!("{} of {most}", letter.attempt_count)));
     fields.push(("requeues", letter.requeues.to_string()));
     fields.extend((job.lost_leases > 0).then(|| ("lost leases", job.lost_leases.to_string())));
@@ -73,10 +97,22 @@ fn fields(letter: &DeadLetter, now: Time) -> Vec<(&'static str, String)> {
     fields.extend(letter.last_failed_at.map(|at| ("last failed", when(at))));
     let delay = |secs: &f64| span(Span::micros((secs * 1_000_000.0).round() as i64));
     let delays = |delays: &Vec<f64>| delays.iter().map(delay).collect::<Vec<_>>().join(", ");
-    fields.extend(letter.retry_delays.as_ref().map(|waits| ("retry delays", delays(waits))));
-    fields.extend(letter.fingerprint.map(|print| ("fingerprint", print.to_string())));
+    fields.extend(
+        letter
+            .retry_delays
+            .as_ref()
+            .map(|waits| ("retry delays", delays(waits))),
+    );
+    fields.extend(
+        letter
+            .fingerprint
+            .map(|print| ("fingerprint", print.to_string())),
+    );
     fields.extend(job.unique_key.clone().map(|key| ("unique key", key)));
-    let context = letter.context.as_ref().and_then(|context| serde_json::to_string(context).ok());
+    let context = letter
+        .context
+        .as_ref()
+        .and_then(|context| serde_json::to_string(context).ok());
     fields.extend(context.map(|context| ("context", context)));
     fields.push(("payload", job.payload.get().to_owned()));
     fields

@@ -22,7 +22,10 @@ const PORTS: u16 = 50;
 /// Serves and plays until it is told to stop, or for as long as was asked.
 pub(super) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, Trouble> {
     let folder = new_folder()?;
-    let address = context.named_store.clone().unwrap_or_else(|| store_in(&folder));
+    let address = context
+        .named_store
+        .clone()
+        .unwrap_or_else(|| store_in(&folder));
     let backstop = context.open_at(&address).await?;
     let (mut config, file) = play::config(&folder, &address, backstop.now(), context)?;
     short::refuse_used(&backstop, &address, config.queues.keys()).await?;
@@ -54,12 +57,20 @@ pub(super) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, T
 }
 
 /// Listens where it was asked to, or at the usual port, or at the next one that is free.
-async fn listen(args: &DemoArgs, backstop: &Backstop, config: &mut Config) -> Result<Serving, Trouble> {
+async fn listen(
+    args: &DemoArgs,
+    backstop: &Backstop,
+    config: &mut Config,
+) -> Result<Serving, Trouble> {
     if let Some(listen) = args.listen {
         config.server.listen = listen;
     }
     let first = config.server.listen.port();
-    let last = if args.listen.is_some() { first } else { first.saturating_add(PORTS) };
+    let last = if args.listen.is_some() {
+        first
+    } else {
+        first.saturating_add(PORTS)
+    };
     loop {
         let app = App::new(backstop.clone(), config.clone(), "");
         match Server::bind(&app).await {
@@ -75,30 +86,51 @@ async fn listen(args: &DemoArgs, backstop: &Backstop, config: &mut Config) -> Re
 }
 
 /// Where to look, and what to try beside it.
-fn announce(serving: &Serving, address: &Address, file: &Path, context: &Context) -> Result<(), Trouble> {
+fn announce(
+    serving: &Serving,
+    address: &Address,
+    file: &Path,
+    context: &Context,
+) -> Result<(), Trouble> {
     let (output, paint) = (context.output, context.output.paint());
     let url = format!("http://{}/", serving.address());
     if output.is_json() {
         return output.json(&json!({ "url": url, "store": address.to_string(), "config": file }));
     }
-    let program = std::env::args().next().unwrap_or_else(|| "backstop".to_owned());
+    let program = std::env::args()
+        .next()
+        .unwrap_or_else(|| "backstop".to_owned());
     let commands = [
         ("top", "the same, in a terminal"),
         ("dead groups", "what was given up, by its cause"),
         ("stream keys uptime --holding", "what waits for its turn"),
         ("schedule runs minutely_report", "what was made up for"),
-        ("sweep orders --dry-run", "what was lost before it was a job"),
+        (
+            "sweep orders --dry-run",
+            "what was lost before it was a job",
+        ),
         ("table status invoices", "a backlog table, as it is"),
     ];
-    let width = commands.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or_default();
+    let width = commands
+        .iter()
+        .map(|(arguments, _)| arguments.len())
+        .max()
+        .unwrap_or_default();
     output.blank()?;
-    output.line(format!("{}  {}", paint.bold("backstop demo"), paint.command(&url)))?;
+    output.line(format!(
+        "{}  {}",
+        paint.bold("backstop demo"),
+        paint.command(&url)
+    ))?;
     output.blank()?;
     output.line("Jobs fail, are tried again and die; records wait for their turn; lost work is found. Ctrl-C ends it.")?;
     output.blank()?;
     output.line(paint.bold("Beside it, in another terminal:"))?;
     for (arguments, what) in commands {
-        let command = paint.command(format!("{program} --config {} {arguments:<width$}", file.display()));
+        let command = paint.command(format!(
+            "{program} --config {} {arguments:<width$}",
+            file.display()
+        ));
         output.line(format!("  {command}  {}", paint.dim(format!("# {what}"))))?;
     }
     if address.hides_something() {
@@ -119,13 +151,24 @@ async fn summary(
     let mut queues = backstop.store().queues(backstop.now()).await?;
     queues.retain(|queue| config.queues.contains_key(&queue.name));
     let done: u64 = queues.iter().map(|queue| queue.totals.done).sum();
-    let dead: u64 = queues.iter().map(|queue| queue.counts.of(State::Dead)).sum();
+    let dead: u64 = queues
+        .iter()
+        .map(|queue| queue.counts.of(State::Dead))
+        .sum();
     let lost: u64 = queues.iter().map(show::lost).sum();
     if context.output.is_json() {
-        return context.output.json(&json!({ "done": done, "dead": dead, "lost": lost }));
+        return context
+            .output
+            .json(&json!({ "done": done, "dead": dead, "lost": lost }));
     }
     let (done, dead) = (count(done), count(dead));
-    let lost = if lost == 0 { "none".to_owned() } else { count(lost) };
+    let lost = if lost == 0 {
+        "none".to_owned()
+    } else {
+        count(lost)
+    };
     context.output.blank()?;
-    context.output.line(format!("{done} jobs done, {dead} dead, {lost} lost. All of it is in {address}"))
+    context.output.line(format!(
+        "{done} jobs done, {dead} dead, {lost} lost. All of it is in {address}"
+    ))
 }

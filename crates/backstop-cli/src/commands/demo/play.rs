@@ -53,7 +53,11 @@ impl Play {
         if let Some(vanishing) = vanish::Vanishing::new(address, file)? {
             players.spawn(vanishing.now_and_then());
         }
-        Ok(Self { worker, stream, players })
+        Ok(Self {
+            worker,
+            stream,
+            players,
+        })
     }
 
     /// Lets what runs come to its end.
@@ -75,8 +79,16 @@ fn worker(
     weather: Weather,
     stream: &RunningStream,
 ) -> Result<WorkerBuilder, Trouble> {
-    let mut worker = config.schedules.values().cloned().fold(backstop.worker(), WorkerBuilder::schedule);
-    worker = config.sweeps.values().cloned().fold(worker, WorkerBuilder::sweep);
+    let mut worker = config
+        .schedules
+        .values()
+        .cloned()
+        .fold(backstop.worker(), WorkerBuilder::schedule);
+    worker = config
+        .sweeps
+        .values()
+        .cloned()
+        .fold(worker, WorkerBuilder::sweep);
     for table in config.tables.values() {
         worker = worker.table(table.table.clone().handler(app::invoice));
     }

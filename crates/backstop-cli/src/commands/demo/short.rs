@@ -37,7 +37,14 @@ pub(super) async fn run(jobs: u64, context: &Context) -> Result<Verdict, Trouble
     running.stop();
     running.ended().await;
     bars.finish();
-    show::summary(&backstop, &address, running.progress(), started.elapsed(), context).await?;
+    show::summary(
+        &backstop,
+        &address,
+        running.progress(),
+        started.elapsed(),
+        context,
+    )
+    .await?;
     Ok(Verdict::Fine)
 }
 
@@ -56,10 +63,16 @@ pub(super) async fn refuse_used(
 ) -> Result<(), Trouble> {
     let queues = backstop.store().queues(backstop.now()).await?;
     let served: BTreeSet<&QueueName> = served.into_iter().collect();
-    match queues.iter().find(|queue| served.contains(&queue.name) && queue.counts.live() > 0) {
+    match queues
+        .iter()
+        .find(|queue| served.contains(&queue.name) && queue.counts.live() > 0)
+    {
         None => Ok(()),
         Some(queue) => {
-            let cause = format!("{address} has live jobs in {}; the demo would run them", queue.name);
+            let cause = format!(
+                "{address} has live jobs in {}; the demo would run them",
+                queue.name
+            );
             Err(Trouble::misuse(cause).advise("backstop demo, without --store"))
         }
     }

@@ -34,12 +34,21 @@ impl Bars {
 
     pub(super) fn show(&self, queues: &[QueueStatus]) {
         for (name, bar) in &self.0 {
-            let Some(queue) = queues.iter().find(|queue| queue.name.as_str() == *name) else { continue };
+            let Some(queue) = queues.iter().find(|queue| queue.name.as_str() == *name) else {
+                continue;
+            };
             let of = |state| queue.counts.of(state);
             bar.set_position(of(State::Done) + of(State::Dead) + of(State::Cancelled));
-            let parts = [State::Running, State::Scheduled, State::Retrying, State::Dead];
+            let parts = [
+                State::Running,
+                State::Scheduled,
+                State::Retrying,
+                State::Dead,
+            ];
             let parts = parts.into_iter().filter(|state| of(*state) > 0);
-            let parts: Vec<String> = parts.map(|state| format!("{} {state}", count(of(state)))).collect();
+            let parts: Vec<String> = parts
+                .map(|state| format!("{} {state}", count(of(state))))
+                .collect();
             bar.set_message(parts.join(" · "));
         }
     }
@@ -55,7 +64,11 @@ impl Bars {
 pub(super) fn open(address: &Address, context: &Context) {
     let paint = context.output.paint_notes();
     let title = paint.bold("backstop demo");
-    for line in [String::new(), format!("{title}  {}", paint.dim(address)), String::new()] {
+    for line in [
+        String::new(),
+        format!("{title}  {}", paint.dim(address)),
+        String::new(),
+    ] {
         context.output.note(line);
     }
 }
@@ -83,7 +96,10 @@ pub(super) async fn summary(
     let queues = super::short::queues(backstop).await?;
     let lost: u64 = queues.iter().map(lost).sum();
     if context.output.is_json() {
-        let done: u64 = queues.iter().map(|queue| queue.counts.of(State::Done)).sum();
+        let done: u64 = queues
+            .iter()
+            .map(|queue| queue.counts.of(State::Done))
+            .sum();
         let left: u64 = queues.iter().map(|queue| queue.counts.live()).sum();
         return context.output.json(&json!({
             "store": address.to_string(), "runs": progress.started, "done": done, "retried": progress.retried,
@@ -98,16 +114,30 @@ pub(super) async fn summary(
         paint.good(count(progress.done)),
         elapsed.as_secs_f64(),
         count(progress.retried),
-        if progress.dead > 0 { paint.bad(count(progress.dead)) } else { "no".to_owned() },
-        if lost > 0 { paint.bad(count(lost)) } else { paint.good("none") },
+        if progress.dead > 0 {
+            paint.bad(count(progress.dead))
+        } else {
+            "no".to_owned()
+        },
+        if lost > 0 {
+            paint.bad(count(lost))
+        } else {
+            paint.good("none")
+        },
     ))?;
     next_steps(backstop, address, context).await
 }
 
 /// Jobs that came in and are nowhere: neither present nor done and removed after their time.
 pub(super) fn lost(queue: &QueueStatus) -> u64 {
-    let present: u64 = State::ALL.into_iter().map(|state| queue.counts.of(state)).sum();
-    let removed = queue.totals.done.saturating_sub(queue.counts.of(State::Done));
+    let present: u64 = State::ALL
+        .into_iter()
+        .map(|state| queue.counts.of(state))
+        .sum();
+    let removed = queue
+        .totals
+        .done
+        .saturating_sub(queue.counts.of(State::Done));
     queue.totals.enqueued.saturating_sub(present + removed)
 }
 
@@ -126,24 +156,43 @@ fn table(queues: &[QueueStatus]) -> Table {
     table
 }
 
-async fn next_steps(backstop: &Backstop, address: &Address, context: &Context) -> Result<(), Trouble> {
+async fn next_steps(
+    backstop: &Backstop,
+    address: &Address,
+    context: &Context,
+) -> Result<(), Trouble> {
     let (output, paint) = (context.output, context.output.paint());
-    let program = std::env::args().next().unwrap_or_else(|| "backstop".to_owned());
+    let program = std::env::args()
+        .next()
+        .unwrap_or_else(|| "backstop".to_owned());
     let mut steps = vec![("queue list".to_owned(), "the queues")];
     if let Some(id) = a_dead_job(backstop).await? {
         steps.extend([
             ("job list --state dead".to_owned(), "which jobs died"),
             (format!("job why {id}"), "why one of them did"),
             (format!("job show {id}"), "its payload and errors"),
-            ("dead requeue --all".to_owned(), "give the dead another chance"),
-            ("work webhooks images --exec cat --until-empty".to_owned(), "with a command of yours"),
+            (
+                "dead requeue --all".to_owned(),
+                "give the dead another chance",
+            ),
+            (
+                "work webhooks images --exec cat --until-empty".to_owned(),
+                "with a command of yours",
+            ),
         ]);
     }
     steps.push(("doctor".to_owned(), "what can be relied on"));
-    let width = steps.iter().map(|(arguments, _)| arguments.len()).max().unwrap_or_default();
+    let width = steps
+        .iter()
+        .map(|(arguments, _)| arguments.len())
+        .max()
+        .unwrap_or_default();
     output.blank()?;
     output.line(paint.bold("Try on this store:"))?;
-    output.line(format!("  {}", paint.command(format!("export BACKSTOP_STORE={address}"))))?;
+    output.line(format!(
+        "  {}",
+        paint.command(format!("export BACKSTOP_STORE={address}"))
+    ))?;
     for (arguments, what) in steps {
         let command = paint.command(format!("{program} {arguments:<width$}"));
         output.line(format!("  {command}  {}", paint.dim(format!("# {what}"))))?;
@@ -152,8 +201,16 @@ async fn next_steps(backstop: &Backstop, address: &Address, context: &Context) -
 }
 
 async fn a_dead_job(backstop: &Backstop) -> Result<Option<JobId>, Trouble> {
-    let filter = Filter { state: Some(State::Dead), ..Filter::default() };
-    let query = PageQuery { filter, cursor: None, limit: 1, ..PageQuery::default() };
+    let filter = Filter {
+        state: Some(State::Dead),
+        ..Filter::default()
+    };
+    let query = PageQuery {
+        filter,
+        cursor: None,
+        limit: 1,
+        ..PageQuery::default()
+    };
     let page = backstop.store().jobs(query, backstop.now()).await?;
     Ok(page.jobs.first().map(|job| job.id))
 }

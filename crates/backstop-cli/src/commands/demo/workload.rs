@@ -19,20 +19,37 @@ pub(super) struct DemoQueue {
 
 /// The queues, by name.
 pub(super) const QUEUES: [DemoQueue; 3] = [
-    DemoQueue { name: "emails", kind: "welcome", share: 50, work: Duration::from_millis(60) },
-    DemoQueue { name: "images", kind: "resize", share: 20, work: Duration::from_millis(140) },
-    DemoQueue { name: "webhooks", kind: "deliver", share: 30, work: Duration::from_millis(95) },
+    DemoQueue {
+        name: "emails",
+        kind: "welcome",
+        share: 50,
+        work: Duration::from_millis(60),
+    },
+    DemoQueue {
+        name: "images",
+        kind: "resize",
+        share: 20,
+        work: Duration::from_millis(140),
+    },
+    DemoQueue {
+        name: "webhooks",
+        kind: "deliver",
+        share: 30,
+        work: Duration::from_millis(95),
+    },
 ];
 
 /// The names of the queues.
 pub(super) fn names() -> Result<Vec<QueueName>, Trouble> {
-    QUEUES.iter().map(|queue| QueueName::new(queue.name).map_err(Trouble::new)).collect()
+    QUEUES
+        .iter()
+        .map(|queue| QueueName::new(queue.name).map_err(Trouble::new))
+        .collect()
 }
 
 const AT_ONCE: usize = 16;
 /// Soon enough for somebody who watches.
-const RETRY: &str =
-    r#"{"kind":"exponential","base":"500ms","factor":2.0,"cap":"4s","jitter":0.25,"max_attempts":3}"#;
+const RETRY: &str = r#"{"kind":"exponential","base":"500ms","factor":2.0,"cap":"4s","jitter":0.25,"max_attempts":3}"#;
 
 /// What a job does to its handler: decided by its number, so that every demo is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,10 +92,15 @@ impl DemoQueue {
 
     /// Its next job.
     pub(super) fn draft(&self, backstop: &Backstop, number: u64) -> Draft {
-        let draft = backstop.draft(self.name).kind(self.kind).json(&self.payload(number));
+        let draft = backstop
+            .draft(self.name)
+            .kind(self.kind)
+            .json(&self.payload(number));
         match self.behaviour(number) {
             // One to four seconds from now.
-            Behaviour::IsDueLater => draft.after(Span::millis(1_000 + (number.cast_signed() * 37) % 3_000)),
+            Behaviour::IsDueLater => {
+                draft.after(Span::millis(1_000 + (number.cast_signed() * 37) % 3_000))
+            }
             _ => draft,
         }
     }
@@ -102,9 +124,14 @@ pub(super) fn start(backstop: &Backstop) -> Result<Running, Trouble> {
     let retry = RetryPolicy::from_json(RETRY.as_bytes()).map_err(Trouble::new)?;
     let mut worker = backstop.worker();
     for queue in &QUEUES {
-        let settings =
-            QueueSettings { concurrency: AT_ONCE, retry: retry.clone(), ..QueueSettings::default() };
-        worker = worker.queue(queue.name, settings).handle_raw(queue.name, move |run| handle(queue, run));
+        let settings = QueueSettings {
+            concurrency: AT_ONCE,
+            retry: retry.clone(),
+            ..QueueSettings::default()
+        };
+        worker = worker
+            .queue(queue.name, settings)
+            .handle_raw(queue.name, move |run| handle(queue, run));
     }
     Ok(worker.start()?)
 }
@@ -125,9 +152,10 @@ impl Behaviour {
     pub(super) fn ends(self, queue: &DemoQueue, run: &Run) -> Result<(), Fail> {
         match self {
             Self::FailsOnce if run.attempt() == 1 => Err(Fail::retry("connection reset by peer")),
-            Self::FailsAlways => {
-                Err(Fail::retry(format!("hooks.example.org answered 503 to attempt {}", run.attempt())))
-            }
+            Self::FailsAlways => Err(Fail::retry(format!(
+                "hooks.example.org answered 503 to attempt {}",
+                run.attempt()
+            ))),
             Self::IsRejected if queue.kind == "resize" => {
                 Err(Fail::dead("not an image: unexpected end of file"))
             }

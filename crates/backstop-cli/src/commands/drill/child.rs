@@ -37,19 +37,40 @@ impl Child {
         context: &Context,
     ) -> Result<Self, Trouble> {
         let program = std::env::current_exe()?;
-        let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let name = part
+            .to_possible_value()
+            .map(|value| value.get_name().to_owned())
+            .unwrap_or_default();
         let mut command = Command::new(program);
-        command.args(["drill", "--quiet", "--part", &name, "--lease", &lease.to_string()]);
+        command.args([
+            "drill",
+            "--quiet",
+            "--part",
+            &name,
+            "--lease",
+            &lease.to_string(),
+        ]);
         if let Some(file) = &context.named_file {
             command.arg("--config").arg(file);
         }
-        command.env(ENV_STORE, address.as_written()).env(ENV_DURABILITY, word(context.config.durability));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command
+            .env(ENV_STORE, address.as_written())
+            .env(ENV_DURABILITY, word(context.config.durability));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
         let mut process = command.spawn()?;
         let stdin = process.stdin.take();
-        let stdout =
-            process.stdout.take().ok_or_else(|| Trouble::new("a process of the drill has no stdout"))?;
-        Ok(Self { process, said: BufReader::new(stdout).lines(), _stdin: stdin })
+        let stdout = process
+            .stdout
+            .take()
+            .ok_or_else(|| Trouble::new("a process of the drill has no stdout"))?;
+        Ok(Self {
+            process,
+            said: BufReader::new(stdout).lines(),
+            _stdin: stdin,
+        })
     }
 
     /// The next it says of this kind, without its first word; waits at most `patience`.
@@ -66,8 +87,14 @@ impl Child {
                 "a process of the drill ended before it was `{word}`; its words are above"
             )))
         };
-        let late = || Trouble::new(format!("a process of the drill was not `{word}` within {patience:?}"));
-        tokio::time::timeout(patience, heard).await.unwrap_or_else(|_| Err(late()))
+        let late = || {
+            Trouble::new(format!(
+                "a process of the drill was not `{word}` within {patience:?}"
+            ))
+        };
+        tokio::time::timeout(patience, heard)
+            .await
+            .unwrap_or_else(|_| Err(late()))
     }
 
     /// `kill -9`.

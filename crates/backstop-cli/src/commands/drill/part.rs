@@ -40,16 +40,32 @@ pub(super) async fn play(part: Part, lease: Span, context: &Context) -> Result<V
     }
 }
 
-async fn work(part: Part, backstop: &Backstop, lease: Span, output: Output) -> Result<Verdict, Trouble> {
+async fn work(
+    part: Part,
+    backstop: &Backstop,
+    lease: Span,
+    output: Output,
+) -> Result<Verdict, Trouble> {
     let handler = move |run: Run| async move {
-        output.line(format!("began {}", run.id())).map_err(|_| Fail::retry("nobody listens"))?;
+        output
+            .line(format!("began {}", run.id()))
+            .map_err(|_| Fail::retry("nobody listens"))?;
         if part == Part::Victim {
             std::future::pending::<()>().await;
         }
         Ok(())
     };
-    let settings = QueueSettings { concurrency: 1, prefetch: Some(0), lease, ..QueueSettings::default() };
-    let worker = backstop.worker().handle_raw(QUEUE, handler).queue(QUEUE, settings).start()?;
+    let settings = QueueSettings {
+        concurrency: 1,
+        prefetch: Some(0),
+        lease,
+        ..QueueSettings::default()
+    };
+    let worker = backstop
+        .worker()
+        .handle_raw(QUEUE, handler)
+        .queue(QUEUE, settings)
+        .start()?;
     output.line(format!("ready {}", worker.recovery_bound().as_millis()))?;
     let_go().await;
     worker.force();
@@ -60,12 +76,23 @@ async fn work(part: Part, backstop: &Backstop, lease: Span, output: Output) -> R
 async fn write(backstop: &Backstop, output: Output) -> Result<Verdict, Trouble> {
     let queue = QueueName::new(QUEUE).map_err(Trouble::new)?;
     let payload = Payload::json(&b"\"drill\""[..]).map_err(Trouble::new)?;
-    let job = || NewJob::new(backstop.new_id(), queue.clone(), Kind::default(), payload.clone());
+    let job = || {
+        NewJob::new(
+            backstop.new_id(),
+            queue.clone(),
+            Kind::default(),
+            payload.clone(),
+        )
+    };
     let push = async {
         loop {
             let jobs: Vec<NewJob> = (0..BATCH).map(|_| job()).collect();
             let answers = backstop.push_jobs(jobs.clone()).await?;
-            for (job, _) in jobs.iter().zip(answers).filter(|(_, answer)| *answer == Enqueued::Inserted) {
+            for (job, _) in jobs
+                .iter()
+                .zip(answers)
+                .filter(|(_, answer)| *answer == Enqueued::Inserted)
+            {
                 output.line(format!("acknowledged {}", job.id))?;
             }
         }

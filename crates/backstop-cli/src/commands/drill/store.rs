@@ -40,7 +40,9 @@ pub(super) async fn hold(
 ) -> Result<Verdict, Trouble> {
     let mut acknowledged = Vec::new();
     for kill in 1..=KILLS {
-        context.output.note(format!("a process writes; it is killed ({kill} of {KILLS})"));
+        context.output.note(format!(
+            "a process writes; it is killed ({kill} of {KILLS})"
+        ));
         acknowledged.extend(write_and_die(address, lease, context).await?);
     }
     let mut missing = Vec::new();
@@ -50,16 +52,34 @@ pub(super) async fn hold(
         }
     }
     let examination = backstop.store().examine().await?;
-    let bad = examination.findings.into_iter().filter(|finding| finding.grade == Grade::Bad);
+    let bad = examination
+        .findings
+        .into_iter()
+        .filter(|finding| finding.grade == Grade::Bad);
     let faults: Vec<String> = bad.map(|finding| finding.what).collect();
     let whole = missing.is_empty() && faults.is_empty();
     missing.truncate(NAMED_MAX);
     let (store, acknowledged) = (address.to_string(), acknowledged.len());
-    tell(&ReportShape { kill: "store", store, kills: KILLS, acknowledged, missing, faults, whole }, context)
+    tell(
+        &ReportShape {
+            kill: "store",
+            store,
+            kills: KILLS,
+            acknowledged,
+            missing,
+            faults,
+            whole,
+        },
+        context,
+    )
 }
 
 /// One process writes until it is killed; answers what was acknowledged to it.
-async fn write_and_die(address: &Address, lease: Span, context: &Context) -> Result<Vec<JobId>, Trouble> {
+async fn write_and_die(
+    address: &Address,
+    lease: Span,
+    context: &Context,
+) -> Result<Vec<JobId>, Trouble> {
     let mut writer = Child::start(Part::Writer, address, lease, context)?;
     let mut heard = Vec::new();
     while heard.len() < ACKNOWLEDGED_MIN {
@@ -68,16 +88,28 @@ async fn write_and_die(address: &Address, lease: Span, context: &Context) -> Res
     tokio::time::sleep(GOES_ON_MAX.mul_f64(rand::random())).await;
     writer.kill().await?;
     let last = writer.last_words().await?;
-    heard.extend(last.iter().filter_map(|line| line.strip_prefix("acknowledged ")).map(str::to_owned));
+    heard.extend(
+        last.iter()
+            .filter_map(|line| line.strip_prefix("acknowledged "))
+            .map(str::to_owned),
+    );
     // The very last line may have been cut by the kill; what is no whole id was not heard.
-    Ok(heard.iter().filter(|id| id.len() == ID_CHARS).map(|id| JobId::from_text(id)).collect())
+    Ok(heard
+        .iter()
+        .filter(|id| id.len() == ID_CHARS)
+        .map(|id| JobId::from_text(id))
+        .collect())
 }
 
 /// Characters of an id.
 const ID_CHARS: usize = 36;
 
 fn tell(report: &ReportShape, context: &Context) -> Result<Verdict, Trouble> {
-    let verdict = if report.whole { Verdict::Fine } else { Verdict::FallsShort };
+    let verdict = if report.whole {
+        Verdict::Fine
+    } else {
+        Verdict::FallsShort
+    };
     if context.output.is_json() {
         context.output.json(report)?;
         return Ok(verdict);
@@ -86,11 +118,13 @@ fn tell(report: &ReportShape, context: &Context) -> Result<Verdict, Trouble> {
     let jobs = counted(report.acknowledged as u64, "job");
     let kills = counted(report.kills, "kill");
     if report.whole {
-        context
-            .output
-            .line(paint.good(format!("{jobs} acknowledged, all there after {kills}; the file is whole")))?;
+        context.output.line(paint.good(format!(
+            "{jobs} acknowledged, all there after {kills}; the file is whole"
+        )))?;
     } else {
-        context.output.line(paint.bad(format!("{jobs} acknowledged, and not all is well after {kills}")))?;
+        context.output.line(paint.bad(format!(
+            "{jobs} acknowledged, and not all is well after {kills}"
+        )))?;
     }
     for id in &report.missing {
         context.output.line(format!("missing: {id}"))?;

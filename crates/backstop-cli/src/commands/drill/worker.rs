@@ -36,14 +36,21 @@ pub(super) async fn hold(
     let job = backstop.draft(QUEUE).push().await?.id;
     victim.hear("began", PATIENCE).await?;
     let mut rescuer = Child::start(Part::Rescuer, address, lease, context)?;
-    let bound_ms: i64 = rescuer.hear("ready", PATIENCE).await?.parse().map_err(Trouble::new)?;
+    let bound_ms: i64 = rescuer
+        .hear("ready", PATIENCE)
+        .await?
+        .parse()
+        .map_err(Trouble::new)?;
     let bound = Span::millis(bound_ms);
-    context
-        .output
-        .note(format!("a worker runs {job}; it is killed now, and has {} to be replaced", about(bound)));
+    context.output.note(format!(
+        "a worker runs {job}; it is killed now, and has {} to be replaced",
+        about(bound)
+    ));
     victim.kill().await?;
     let killed = Instant::now();
-    rescuer.hear("began", Duration::from(bound) + PATIENCE).await?;
+    rescuer
+        .hear("began", Duration::from(bound) + PATIENCE)
+        .await?;
     let took = Span::from(killed.elapsed());
     until_done(backstop, job).await?;
     let report = ReportShape {
@@ -67,9 +74,15 @@ fn is_within(took: Span, bound: Span, asked: Option<Span>) -> bool {
 /// The rescuer ends the job: a drill that leaves one running has failed.
 async fn until_done(backstop: &Backstop, job: JobId) -> Result<(), Trouble> {
     let deadline = Instant::now() + PATIENCE;
-    while backstop.job(job).await?.is_some_and(|job| job.state != State::Done) {
+    while backstop
+        .job(job)
+        .await?
+        .is_some_and(|job| job.state != State::Done)
+    {
         if Instant::now() > deadline {
-            return Err(Trouble::new(format!("{job} ran again and did not come to its end")));
+            return Err(Trouble::new(format!(
+                "{job} ran again and did not come to its end"
+            )));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -82,12 +95,22 @@ fn tell(report: &ReportShape, context: &Context) -> Result<Verdict, Trouble> {
     } else {
         let paint = context.output.paint();
         let (took, bound) = (seconds(report.took_ms), seconds(report.bound_ms));
-        let asked =
-            report.asked_ms.map_or_else(String::new, |ms| format!(", asked for within {}", Span::millis(ms)));
-        let text = format!("ran again {took} after its worker was killed; promised within {bound}{asked}");
-        context.output.line(if report.within { paint.good(text) } else { paint.bad(text) })?;
+        let asked = report.asked_ms.map_or_else(String::new, |ms| {
+            format!(", asked for within {}", Span::millis(ms))
+        });
+        let text =
+            format!("ran again {took} after its worker was killed; promised within {bound}{asked}");
+        context.output.line(if report.within {
+            paint.good(text)
+        } else {
+            paint.bad(text)
+        })?;
     }
-    Ok(if report.within { Verdict::Fine } else { Verdict::FallsShort })
+    Ok(if report.within {
+        Verdict::Fine
+    } else {
+        Verdict::FallsShort
+    })
 }
 
 fn seconds(ms: i64) -> String {

@@ -25,7 +25,11 @@ pub(crate) struct DeleteArgs {
 }
 
 /// Does what was asked for; exits 1 if any job refused it.
-pub(crate) async fn run(args: &SelectionArgs, action: Action, context: &Context) -> Result<Verdict, Trouble> {
+pub(crate) async fn run(
+    args: &SelectionArgs,
+    action: Action,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
     amend(args, &selected(args, &action)?, &action, context).await
 }
 
@@ -57,22 +61,40 @@ async fn amend(
     let changes = args.because.changes(&backstop);
     let amended = AmendedShape::from(match selected {
         Selected::By(selection) => changes.amend(selection, action).await?,
-        Selected::Found(search) => changes.amend_found(search, &context.config.redaction, action).await?,
+        Selected::Found(search) => {
+            changes
+                .amend_found(search, &context.config.redaction, action)
+                .await?
+        }
     });
     if context.output.is_json() {
         context.output.json(&amended)?;
     } else {
-        context.output.line(format!("{} {}", counted(amended.count, "job"), done_word(action)))?;
+        context.output.line(format!(
+            "{} {}",
+            counted(amended.count, "job"),
+            done_word(action)
+        ))?;
         for refused in amended.refused.iter().take(REFUSED_TOLD_MAX) {
-            let typed = args.ids.iter().find(|typed| JobId::from_text(typed) == refused.id);
+            let typed = args
+                .ids
+                .iter()
+                .find(|typed| JobId::from_text(typed) == refused.id);
             let job = typed.map_or_else(|| refused.id.to_string(), |typed| called(typed));
             context.output.warn(format!("{job}: {}", refused.why));
         }
         if amended.refused.len() > REFUSED_TOLD_MAX {
-            context.output.warn(format!("… and {} more refused", amended.refused.len() - REFUSED_TOLD_MAX));
+            context.output.warn(format!(
+                "… and {} more refused",
+                amended.refused.len() - REFUSED_TOLD_MAX
+            ));
         }
     }
-    Ok(if amended.refused.is_empty() { Verdict::Fine } else { Verdict::FallsShort })
+    Ok(if amended.refused.is_empty() {
+        Verdict::Fine
+    } else {
+        Verdict::FallsShort
+    })
 }
 
 /// Which jobs are meant.
@@ -91,7 +113,10 @@ fn selected(args: &SelectionArgs, action: &Action) -> Result<Selected, Trouble> 
     }
     let filter = search.filter;
     let word = word(action);
-    let by_queue = Filter { queue: filter.queue.clone(), ..Filter::default() };
+    let by_queue = Filter {
+        queue: filter.queue.clone(),
+        ..Filter::default()
+    };
     match (args.ids.is_empty(), filter.is_empty() && !is_beyond_store, args.all) {
         (false, _, false) if filter == by_queue && !is_beyond_store => {
             let ids = args.ids.iter().map(|id| JobId::from_text(id)).collect();

@@ -44,7 +44,11 @@ pub(crate) async fn run(args: &ListArgs, context: &Context) -> Result<Verdict, T
     }
 }
 
-async fn list_page(args: &ListArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
+async fn list_page(
+    args: &ListArgs,
+    backstop: &Backstop,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
     let limit = args.limit.clamp(1, PAGE_MAX);
     let page = full_page(args, backstop, context, args.cursor.clone(), limit).await?;
     warn_of(&page.damaged, context.output);
@@ -52,18 +56,35 @@ async fn list_page(args: &ListArgs, backstop: &Backstop, context: &Context) -> R
         let jobs: Vec<_> = page
             .jobs
             .iter()
-            .map(|job| JobShape::listed(job, context.config.max_attempts(job), &context.config.redaction))
+            .map(|job| {
+                JobShape::listed(
+                    job,
+                    context.config.max_attempts(job),
+                    &context.config.redaction,
+                )
+            })
             .collect();
-        context.output.json(&JobsShape { jobs, damaged: Vec::new(), next: page.next.as_deref() })?;
+        context.output.json(&JobsShape {
+            jobs,
+            damaged: Vec::new(),
+            next: page.next.as_deref(),
+        })?;
         return Ok(Verdict::Fine);
     }
     if page.jobs.is_empty() {
         context.output.note("no jobs");
     } else {
-        context.output.table(&table(&page.jobs, &context.config.redaction, backstop.now()))?;
+        context.output.table(&table(
+            &page.jobs,
+            &context.config.redaction,
+            backstop.now(),
+        ))?;
     }
     if let Some(next) = page.next {
-        context.output.note(format!("there are more; try: --cursor {}, or --all", shell_word(&next)));
+        context.output.note(format!(
+            "there are more; try: --cursor {}, or --all",
+            shell_word(&next)
+        ));
     }
     Ok(Verdict::Fine)
 }
@@ -76,19 +97,32 @@ async fn full_page(
     mut cursor: Option<String>,
     limit: usize,
 ) -> Result<Page, Trouble> {
-    let (search, redaction, mut full) = (args.filter.search(), &context.config.redaction, Page::default());
+    let (search, redaction, mut full) = (
+        args.filter.search(),
+        &context.config.redaction,
+        Page::default(),
+    );
     loop {
-        let page = backstop.search(&search, redaction, cursor, limit - full.jobs.len()).await?;
+        let page = backstop
+            .search(&search, redaction, cursor, limit - full.jobs.len())
+            .await?;
         full.jobs.extend(page.jobs);
         full.damaged.extend(page.damaged);
         cursor = page.next;
         if full.jobs.len() >= limit || cursor.is_none() {
-            return Ok(Page { next: cursor, ..full });
+            return Ok(Page {
+                next: cursor,
+                ..full
+            });
         }
     }
 }
 
-async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
+async fn list_all(
+    args: &ListArgs,
+    backstop: &Backstop,
+    context: &Context,
+) -> Result<Verdict, Trouble> {
     let output = context.output;
     let mut cursor = args.cursor.clone();
     let mut is_first = true;
@@ -100,14 +134,21 @@ async fn list_all(args: &ListArgs, backstop: &Backstop, context: &Context) -> Re
         warn_of(&page.damaged, output);
         if output.is_json() {
             for job in &page.jobs {
-                let shape =
-                    JobShape::listed(job, context.config.max_attempts(job), &context.config.redaction);
+                let shape = JobShape::listed(
+                    job,
+                    context.config.max_attempts(job),
+                    &context.config.redaction,
+                );
                 let text = json_text(&shape)?;
                 output.verbatim(format_args!("{}{text}", if is_first { "" } else { "," }))?;
                 is_first = false;
             }
         } else if !page.jobs.is_empty() {
-            output.table(&table(&page.jobs, &context.config.redaction, backstop.now()))?;
+            output.table(&table(
+                &page.jobs,
+                &context.config.redaction,
+                backstop.now(),
+            ))?;
         }
         let Some(next) = page.next else { break };
         cursor = Some(next);
@@ -127,11 +168,23 @@ pub(crate) fn warn_of(damaged: &[Damaged], output: Output) {
 }
 
 fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
-    let mut table =
-        Table::new(&["ID", "QUEUE", "KIND", "STATE", "ATTEMPT", "WHEN", "LAST ERROR", "RUNNING FOR"]);
+    let mut table = Table::new(&[
+        "ID",
+        "QUEUE",
+        "KIND",
+        "STATE",
+        "ATTEMPT",
+        "WHEN",
+        "LAST ERROR",
+        "RUNNING FOR",
+    ]);
     for job in jobs {
         // What went wrong in an earlier run of a job that is done is not its last word.
-        let error = if job.state == State::Done { String::new() } else { job.history.last_error() };
+        let error = if job.state == State::Done {
+            String::new()
+        } else {
+            job.history.last_error()
+        };
         let error = redaction.text(&error);
         table.toned([
             (job.id.to_string(), Tone::Plain),
@@ -139,9 +192,15 @@ fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
             (job.kind.to_string(), Tone::Plain),
             (job.state.to_string(), tone(job.state)),
             (job.attempt.to_string(), Tone::Plain),
-            (relative(job.finished_at.unwrap_or(job.run_at), now), Tone::Plain),
+            (
+                relative(job.finished_at.unwrap_or(job.run_at), now),
+                Tone::Plain,
+            ),
             (cut(&error, ERROR_CHARS), Tone::Plain),
-            (job.running_for(now).map(about).unwrap_or_default(), Tone::Plain),
+            (
+                job.running_for(now).map(about).unwrap_or_default(),
+                Tone::Plain,
+            ),
         ]);
     }
     table

@@ -25,7 +25,9 @@ pub(super) async fn run(args: &OverlapsArgs, context: &Context) -> Result<Verdic
     if context.output.is_json() {
         context.output.json(&json!({ "overlaps": overlaps }))?;
     } else if overlaps.is_empty() {
-        context.output.note("no run that told of its end has outlived its lease");
+        context
+            .output
+            .note("no run that told of its end has outlived its lease");
     } else {
         context.output.table(&table(&overlaps, backstop.now()))?;
     }
@@ -33,8 +35,16 @@ pub(super) async fn run(args: &OverlapsArgs, context: &Context) -> Result<Verdic
 }
 
 fn table(overlaps: &[Overlap], now: Time) -> Table {
-    let mut table =
-        Table::new(&["JOB", "QUEUE", "KIND", "WORKER", "LEASE", "BEGAN", "LOSS NOTICED", "WENT ON FOR"]);
+    let mut table = Table::new(&[
+        "JOB",
+        "QUEUE",
+        "KIND",
+        "WORKER",
+        "LEASE",
+        "BEGAN",
+        "LOSS NOTICED",
+        "WENT ON FOR",
+    ]);
     for overlap in overlaps {
         table.row([
             overlap.job.to_string(),

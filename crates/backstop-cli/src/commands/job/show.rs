@@ -12,10 +12,17 @@ use backstop_server::wire::job::JobShape;
 /// Shows one job.
 pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let job = args.job(&backstop).await?.ok_or_else(|| not_found(&args.id))?;
+    let job = args
+        .job(&backstop)
+        .await?
+        .ok_or_else(|| not_found(&args.id))?;
     let max_attempts = context.config.max_attempts(&job);
     if context.output.is_json() {
-        context.output.json(&JobShape::new(&job, max_attempts, &context.config.redaction))?;
+        context.output.json(&JobShape::new(
+            &job,
+            max_attempts,
+            &context.config.redaction,
+        ))?;
     } else {
         tell(&job, max_attempts, backstop.now(), context)?;
     }
@@ -35,7 +42,11 @@ fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> R
         output.line(format!("  {}  {}", paint.dim(format!("{name:<11}")), value))?;
     }
     let redaction = &context.config.redaction;
-    let failures = job.history.failures().into_iter().map(|failure| redaction.failure(failure));
+    let failures = job
+        .history
+        .failures()
+        .into_iter()
+        .map(|failure| redaction.failure(failure));
     let failures: Vec<Failure> = failures.collect();
     if !failures.is_empty() {
         output.line(paint.bold("errors"))?;
@@ -51,7 +62,11 @@ fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> R
 
 /// The stack trace, unless it says no more than the message.
 fn trace_lines(failure: &Failure) -> impl Iterator<Item = &str> {
-    let trace = failure.error.stack_trace.as_deref().filter(|trace| trace.trim() != failure.error.message);
+    let trace = failure
+        .error
+        .stack_trace
+        .as_deref()
+        .filter(|trace| trace.trim() != failure.error.message);
     trace.unwrap_or_default().lines()
 }
 
@@ -68,20 +83,42 @@ fn fields(job: &Job, max_attempts: Option<u32>, now: Time) -> Vec<(&'static str,
     ];
     fields.extend(job.finished_at.map(|at| ("finished at", when(at))));
     fields.extend(job.reason.map(|reason| ("reason", reason.to_string())));
-    fields.extend(job.held_by.as_ref().map(|claimant| ("worker", claimant.worker.to_string())));
+    fields.extend(
+        job.held_by
+            .as_ref()
+            .map(|claimant| ("worker", claimant.worker.to_string())),
+    );
     fields.extend(job.started_at().map(|at| ("started at", when(at))));
-    fields.extend(job.running_for(now).map(|running| ("running for", about(running))));
-    fields.extend(job.unique_key.as_ref().map(|key| ("unique key", key.to_string())));
+    fields.extend(
+        job.running_for(now)
+            .map(|running| ("running for", about(running))),
+    );
+    fields.extend(
+        job.unique_key
+            .as_ref()
+            .map(|key| ("unique key", key.to_string())),
+    );
     fields.extend((job.lost_leases > 0).then(|| ("lost leases", job.lost_leases.to_string())));
     fields.extend((job.requeues > 0).then(|| ("requeues", job.requeues.to_string())));
-    fields.push(("payload", String::from_utf8_lossy(job.payload.as_bytes()).into_owned()));
+    fields.push((
+        "payload",
+        String::from_utf8_lossy(job.payload.as_bytes()).into_owned(),
+    ));
     fields
 }
 
 fn error_line(failure: &Failure, now: Time) -> String {
-    let kind = failure.error.error_type.as_ref().map_or_else(String::new, |kind| format!(" [{kind}]"));
-    let retry =
-        failure.retry_in.map_or_else(String::new, |wait| format!("; tried again after {}", span(wait)));
+    let kind = failure
+        .error
+        .error_type
+        .as_ref()
+        .map_or_else(String::new, |kind| format!(" [{kind}]"));
+    let retry = failure.retry_in.map_or_else(String::new, |wait| {
+        format!("; tried again after {}", span(wait))
+    });
     let when = relative(failure.at, now);
-    format!("  attempt {}, {when}{kind}: {}{retry}", failure.attempt, failure.error.message)
+    format!(
+        "  attempt {}, {when}{kind}: {}{retry}",
+        failure.attempt, failure.error.message
+    )
 }

@@ -12,22 +12,39 @@ use backstop_server::wire::why::WhyShape;
 pub(crate) async fn run(args: &IdArg, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
     let explained = match args.job(&backstop).await? {
-        Some(job) => backstop.why_of(job, |job| context.config.max_attempts(job)).await?,
-        None => Explained { id: JobId::from_text(&args.id), job: None, why: Why::NotFound },
+        Some(job) => {
+            backstop
+                .why_of(job, |job| context.config.max_attempts(job))
+                .await?
+        }
+        None => Explained {
+            id: JobId::from_text(&args.id),
+            job: None,
+            why: Why::NotFound,
+        },
     };
     if context.output.is_json() {
         context.output.json(&WhyShape::new(&explained))?;
     } else {
         let why = match &explained.why {
             Why::NotFound => {
-                format!("there is no such job: {}; it may have been deleted or pruned", called(&args.id))
+                format!(
+                    "there is no such job: {}; it may have been deleted or pruned",
+                    called(&args.id)
+                )
             }
             why => why.to_string(),
         };
         context.output.line(to_the_millisecond(&why))?;
         if let Some(next) = explained.next_step() {
-            context.output.line(format!("  try: {}", context.output.paint().command(next)))?;
+            context
+                .output
+                .line(format!("  try: {}", context.output.paint().command(next)))?;
         }
     }
-    Ok(if explained.why == Why::NotFound { Verdict::FallsShort } else { Verdict::Fine })
+    Ok(if explained.why == Why::NotFound {
+        Verdict::FallsShort
+    } else {
+        Verdict::Fine
+    })
 }

@@ -25,28 +25,56 @@ struct Column {
 }
 
 /// The chart, at most `width` characters wide.
-pub(super) fn render(scenario: &Scenario, simulated: &Simulated, width: usize, paint: Paint) -> String {
+pub(super) fn render(
+    scenario: &Scenario,
+    simulated: &Simulated,
+    width: usize,
+    paint: Paint,
+) -> String {
     let margin = "backlog".len().max(count(simulated.calls).len()) + 2;
     let room = width.saturating_sub(margin).max(COLUMNS_MIN);
     let together = simulated.buckets.len().div_ceil(room).max(1);
-    let columns: Vec<Column> =
-        simulated.buckets.chunks(together).map(|buckets| column(scenario, buckets)).collect();
-    let most = columns.iter().map(|column| column.calls).max().unwrap_or_default();
-    let span = scenario.bucket.times(i64::try_from(together).unwrap_or(i64::MAX));
+    let columns: Vec<Column> = simulated
+        .buckets
+        .chunks(together)
+        .map(|buckets| column(scenario, buckets))
+        .collect();
+    let most = columns
+        .iter()
+        .map(|column| column.calls)
+        .max()
+        .unwrap_or_default();
+    let span = scenario
+        .bucket
+        .times(i64::try_from(together).unwrap_or(i64::MAX));
     let label = |text: &str| format!("{text:>width$} ", width = margin - 2);
     let mut lines = vec![format!(
         "Calls of the service per {span}: █ succeeded, {FAILED} failed, {FEW_FAILED} a few failed"
     )];
     for row in (0..ROWS).rev() {
-        let scale = if row == ROWS - 1 { count(most) } else { String::new() };
+        let scale = if row == ROWS - 1 {
+            count(most)
+        } else {
+            String::new()
+        };
         let cells = columns.iter().map(|column| cell(*column, row, most));
         lines.push(format!("{}┤{}", label(&scale), painted(cells, paint)));
     }
     lines.push(format!("{}└{}", label("0"), "─".repeat(columns.len())));
-    let out = columns.iter().map(|column| if column.is_out { OUT } else { ' ' });
-    lines.push(format!("{} {}", label("out"), out.collect::<String>().trim_end()));
+    let out = columns
+        .iter()
+        .map(|column| if column.is_out { OUT } else { ' ' });
+    lines.push(format!(
+        "{} {}",
+        label("out"),
+        out.collect::<String>().trim_end()
+    ));
     lines.push(format!("{} {}", label("backlog"), sparkline(&columns)));
-    lines.push(format!("{} {}", label("time"), times(scenario, span, columns.len())));
+    lines.push(format!(
+        "{} {}",
+        label("time"),
+        times(scenario, span, columns.len())
+    ));
     lines.join("\n") + "\n"
 }
 
@@ -56,7 +84,11 @@ fn column(scenario: &Scenario, buckets: &[Bucket]) -> Column {
     Column {
         calls: buckets.iter().map(|bucket| bucket.calls).sum(),
         failed: buckets.iter().map(|bucket| bucket.failed).sum(),
-        backlog: buckets.iter().map(|bucket| bucket.backlog).max().unwrap_or_default(),
+        backlog: buckets
+            .iter()
+            .map(|bucket| bucket.backlog)
+            .max()
+            .unwrap_or_default(),
         is_out: buckets.iter().any(is_out),
     }
 }
@@ -70,7 +102,11 @@ fn cell(column: Column, row: u64, most: u64) -> char {
     match (row < failed_rows, row) {
         (true, _) => FAILED,
         (false, 0) if column.failed > 0 => FEW_FAILED,
-        (false, _) => EIGHTHS[(failed_rows * 8 + good_eighths).saturating_sub(row * 8).min(8) as usize],
+        (false, _) => {
+            EIGHTHS[(failed_rows * 8 + good_eighths)
+                .saturating_sub(row * 8)
+                .min(8) as usize]
+        }
     }
 }
 
@@ -94,9 +130,19 @@ fn painted(cells: impl Iterator<Item = char>, paint: Paint) -> String {
 }
 
 fn sparkline(columns: &[Column]) -> String {
-    let most = columns.iter().map(|column| column.backlog).max().unwrap_or_default().max(1);
+    let most = columns
+        .iter()
+        .map(|column| column.backlog)
+        .max()
+        .unwrap_or_default()
+        .max(1);
     let height = |column: &Column| EIGHTHS[(column.backlog * 8).div_ceil(most).min(8) as usize];
-    columns.iter().map(height).collect::<String>().trim_end().to_owned()
+    columns
+        .iter()
+        .map(height)
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
 }
 
 /// The beginning, the outage and the end, each below its column where there is room.
@@ -105,8 +151,12 @@ fn times(scenario: &Scenario, span: Span, columns: usize) -> String {
     let end = scenario.run_for;
     let end_at = columns.saturating_sub(about(end).len());
     let mut line = String::new();
-    for (at, time) in [(0, Span::ZERO), (place(from, span), from), (place(until, span), until), (end_at, end)]
-    {
+    for (at, time) in [
+        (0, Span::ZERO),
+        (place(from, span), from),
+        (place(until, span), until),
+        (end_at, end),
+    ] {
         let text = about(time);
         let is_clear = line.is_empty() || line.len() < at;
         if is_clear && at + text.len() <= columns.max(1) {

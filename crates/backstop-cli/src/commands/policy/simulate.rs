@@ -59,11 +59,18 @@ pub(super) fn run(args: &SimulateArgs, context: &Context) -> Result<Verdict, Tro
         write_svg(file, &scenario, &simulated)?;
     }
     if context.output.is_json() {
-        context.output.json(&SimulatedShape::new(&scenario, &simulated))?;
+        context
+            .output
+            .json(&SimulatedShape::new(&scenario, &simulated))?;
         return Ok(Verdict::Fine);
     }
     let width = terminal_width().unwrap_or(WIDTH_USUAL);
-    context.output.lines(&chart::render(&scenario, &simulated, width, context.output.paint()))?;
+    context.output.lines(&chart::render(
+        &scenario,
+        &simulated,
+        width,
+        context.output.paint(),
+    ))?;
     for line in told(&scenario, &simulated) {
         context.output.line(line)?;
     }
@@ -82,7 +89,10 @@ fn play(args: &SimulateArgs) -> Result<(Scenario, Simulated), Trouble> {
         run_for: args.run_for,
         service_time: args.service_time,
         concurrency: args.concurrency,
-        policy: args.policy.as_deref().map_or_else(|| Ok(RetryPolicy::default()), read)?,
+        policy: args
+            .policy
+            .as_deref()
+            .map_or_else(|| Ok(RetryPolicy::default()), read)?,
         breaker: args.breaker.as_deref().map(read_breaker).transpose()?,
         seed: args.seed,
         aftermath_max: AFTERMATH_MAX,
@@ -101,7 +111,9 @@ fn refused(error: &BadScenario, args: &SimulateArgs) -> Trouble {
     let trouble = Trouble::misuse(error);
     match error {
         BadScenario::Outage { .. } if args.outage.is_zero() => trouble.advise("--outage 10m"),
-        BadScenario::Outage { until, .. } => trouble.advise(format!("--for {}", until.plus(args.outage))),
+        BadScenario::Outage { until, .. } => {
+            trouble.advise(format!("--for {}", until.plus(args.outage)))
+        }
         BadScenario::TooLarge => trouble.advise("a lower --rate, or a shorter --for"),
         _ => trouble.advise("backstop policy simulate --help"),
     }
@@ -109,6 +121,9 @@ fn refused(error: &BadScenario, args: &SimulateArgs) -> Trouble {
 
 fn write_svg(file: &Path, scenario: &Scenario, simulated: &Simulated) -> Result<(), Trouble> {
     std::fs::write(file, picture(scenario, simulated, Setting::Alone)).map_err(|error| {
-        Trouble::new(format!("the chart could not be written to {}: {error}", file.display()))
+        Trouble::new(format!(
+            "the chart could not be written to {}: {error}",
+            file.display()
+        ))
     })
 }

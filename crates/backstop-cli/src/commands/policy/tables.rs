@@ -13,7 +13,11 @@ pub(super) fn render(policy: &RetryPolicy, waits: &[Preview]) -> String {
         table.row(row);
     }
     let policy_json = String::from_utf8_lossy(&policy.to_json()).into_owned();
-    format!("{}\n\n{}\nPolicy: {policy_json}", table.markdown(), ends(policy))
+    format!(
+        "{}\n\n{}\nPolicy: {policy_json}",
+        table.markdown(),
+        ends(policy)
+    )
 }
 
 #[cfg(test)]
@@ -24,7 +28,10 @@ mod tests {
     fn check(policy: &str, attempts: u32, expected: &[&str]) {
         let policy = RetryPolicy::from_json(policy.as_bytes()).unwrap();
         let text = render(&policy, &preview(&policy, attempts));
-        let table: Vec<&str> = text.lines().take_while(|line| line.starts_with('|')).collect();
+        let table: Vec<&str> = text
+            .lines()
+            .take_while(|line| line.starts_with('|'))
+            .collect();
         assert_eq!(table, expected);
     }
 
@@ -108,9 +115,18 @@ mod tests {
     #[test]
     fn the_base_is_the_wait_without_its_jitter() {
         let rows = [
-            (r#"{"kind":"exponential","jitter":"none"}"#, "| 1       | 1.0s       |"),
-            (r#"{"kind":"exponential","jitter":"full"}"#, "| 1       | 1.0s       | 0.0s - 1.0s        |"),
-            (r#"{"kind":"exponential","jitter":"equal"}"#, "| 1       | 1.0s       | 0.5s - 1.0s         |"),
+            (
+                r#"{"kind":"exponential","jitter":"none"}"#,
+                "| 1       | 1.0s       |",
+            ),
+            (
+                r#"{"kind":"exponential","jitter":"full"}"#,
+                "| 1       | 1.0s       | 0.0s - 1.0s        |",
+            ),
+            (
+                r#"{"kind":"exponential","jitter":"equal"}"#,
+                "| 1       | 1.0s       | 0.5s - 1.0s         |",
+            ),
             (
                 r#"{"kind":"exponential","jitter":{"spread":0.1}}"#,
                 "| 1       | 1.0s       | 0.9s - 1.1s        |",
@@ -129,7 +145,9 @@ mod tests {
             let json = format!(r#"{{"kind":"exponential","max_attempts":{max}}}"#);
             ends(&RetryPolicy::from_json(json.as_bytes()).unwrap())
         };
-        assert!(said("3").contains("failure 3 is the last") && said("3").contains("2 waits are used"));
+        assert!(
+            said("3").contains("failure 3 is the last") && said("3").contains("2 waits are used")
+        );
         assert!(said("2").contains("first wait is used"));
         assert!(said("1").contains("first failure is the last"));
         assert!(said("\"unlimited\"").starts_with("No max_attempts"));

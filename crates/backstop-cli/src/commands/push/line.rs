@@ -41,13 +41,31 @@ pub(super) fn job(
         Lines::Payloads => false,
     };
     let written = if is_job { Some(read(text)?) } else { None };
-    let payload = written.as_ref().map_or(text, |written| written.payload.get());
+    let payload = written
+        .as_ref()
+        .map_or(text, |written| written.payload.get());
     let payload = Payload::json(payload.as_bytes().to_vec()).map_err(|error| error.to_string())?;
-    let derived_id = || defaults.batch.as_deref().map(|batch| batch_id(batch, &defaults.queue, number));
-    let id = written.as_ref().and_then(|written| written.id).or_else(derived_id).unwrap_or_else(fresh_id);
-    let mut job = NewJob::new(id, defaults.queue.clone(), defaults.kind.clone().unwrap_or_default(), payload);
+    let derived_id = || {
+        defaults
+            .batch
+            .as_deref()
+            .map(|batch| batch_id(batch, &defaults.queue, number))
+    };
+    let id = written
+        .as_ref()
+        .and_then(|written| written.id)
+        .or_else(derived_id)
+        .unwrap_or_else(fresh_id);
+    let mut job = NewJob::new(
+        id,
+        defaults.queue.clone(),
+        defaults.kind.clone().unwrap_or_default(),
+        payload,
+    );
     job.priority = defaults.priority.unwrap_or_default();
-    job.run_at = defaults.at.or_else(|| defaults.delay.map(|delay| now.after(delay)));
+    job.run_at = defaults
+        .at
+        .or_else(|| defaults.delay.map(|delay| now.after(delay)));
     job.retry.clone_from(&defaults.retry);
     job.trace = defaults.trace;
     let job = match written {
@@ -60,7 +78,9 @@ pub(super) fn job(
 /// A line that names no key is unique by what it says, if that is asked for.
 fn unique_by(mut job: NewJob, defaults: &Defaults) -> Result<NewJob, String> {
     if let (None, Some(sameness)) = (&job.unique, &defaults.unique_by) {
-        let key = sameness.key(&job.kind, &job.payload).map_err(|error| error.to_string())?;
+        let key = sameness
+            .key(&job.kind, &job.payload)
+            .map_err(|error| error.to_string())?;
         job.unique = Some(unique(key, defaults));
     }
     Ok(job)
@@ -71,7 +91,12 @@ fn read(text: &str) -> Result<NewJobShape<'_>, String> {
 }
 
 /// What the line says wins over the defaults.
-fn fill(written: NewJobShape<'_>, mut job: NewJob, defaults: &Defaults, now: Time) -> Result<NewJob, String> {
+fn fill(
+    written: NewJobShape<'_>,
+    mut job: NewJob,
+    defaults: &Defaults,
+    now: Time,
+) -> Result<NewJob, String> {
     let run_at = written.time(now).map_err(|error| error.to_string())?;
     if let Some(queue) = written.queue {
         job.queue = QueueName::new(&queue.0).map_err(|error| error.to_string())?;
@@ -84,14 +109,24 @@ fn fill(written: NewJobShape<'_>, mut job: NewJob, defaults: &Defaults, now: Tim
     }
     job.run_at = run_at.or(job.run_at);
     job.retry = written.retry.or(job.retry);
-    let key = written.unique_key.map(|key| UniqueKey::new(&key.0).map_err(|error| error.to_string()));
+    let key = written
+        .unique_key
+        .map(|key| UniqueKey::new(&key.0).map_err(|error| error.to_string()));
     job.unique = key.transpose()?.map(|key| unique(key, defaults));
     Ok(job)
 }
 
 fn unique(key: UniqueKey, defaults: &Defaults) -> Unique {
-    let states = if defaults.unique_in.is_empty() { States::LIVE } else { States::of(&defaults.unique_in) };
-    Unique { key, period: defaults.unique_for, states }
+    let states = if defaults.unique_in.is_empty() {
+        States::LIVE
+    } else {
+        States::of(&defaults.unique_in)
+    };
+    Unique {
+        key,
+        period: defaults.unique_for,
+        states,
+    }
 }
 
 /// An object with a payload, and otherwise only keys of a job.

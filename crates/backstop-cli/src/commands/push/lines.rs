@@ -30,7 +30,11 @@ impl<R: Read> LineReader<BufReader<R>> {
 
 impl<R: BufRead> LineReader<R> {
     pub(crate) const fn new(input: R) -> Self {
-        Self { input, number: 0, bytes_read: 0 }
+        Self {
+            input,
+            number: 0,
+            bytes_read: 0,
+        }
     }
 
     /// The number of the line read last: 1 for the first.
@@ -47,12 +51,16 @@ impl<R: BufRead> LineReader<R> {
     pub(crate) fn next<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<Option<Line<'a>>> {
         loop {
             buffer.clear();
-            let Some(is_whole) = self.read(buffer)? else { return Ok(None) };
+            let Some(is_whole) = self.read(buffer)? else {
+                return Ok(None);
+            };
             self.number += 1;
             if !is_whole {
                 return Ok(Some(Line::TooLong));
             }
-            let is_blank = strip(buffer, self.number == 1).iter().all(u8::is_ascii_whitespace);
+            let is_blank = strip(buffer, self.number == 1)
+                .iter()
+                .all(u8::is_ascii_whitespace);
             if !is_blank {
                 return Ok(Some(Line::Whole(strip(buffer, self.number == 1))));
             }
@@ -91,7 +99,11 @@ impl<R: BufRead> LineReader<R> {
 /// Without what editors put at the end of a line, and at the start of a file.
 fn strip(line: &[u8], is_first: bool) -> &[u8] {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if is_first { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
+    if is_first {
+        line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
+    } else {
+        line
+    }
 }
 
 #[cfg(test)]
@@ -102,11 +114,16 @@ mod tests {
         let mut reader = LineReader::new(io::BufReader::with_capacity(3, input));
         let (mut buffer, mut seen) = (Vec::new(), Vec::new());
         while let Some(line) = reader.next(&mut buffer).unwrap() {
-            let Line::Whole(bytes) = line else { panic!("too long") };
+            let Line::Whole(bytes) = line else {
+                panic!("too long")
+            };
             let bytes = bytes.to_vec();
             seen.push((reader.number(), bytes));
         }
-        let expected: Vec<_> = expected.iter().map(|(number, line)| (*number, line.to_vec())).collect();
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(number, line)| (*number, line.to_vec()))
+            .collect();
         assert_eq!(seen, expected);
         assert_eq!(reader.bytes_read(), input.len() as u64);
     }
@@ -116,8 +133,14 @@ mod tests {
         check(b"", &[]);
         check(b"\n", &[]);
         check(b"1\n2", &[(1, b"1"), (2, b"2")]);
-        check(b"1\r\n\n  \r\n{\"a\":\"b\"} \n", &[(1, b"1"), (4, b"{\"a\":\"b\"} ")]);
-        check(b"\xef\xbb\xbf1\n\xef\xbb\xbf2\n", &[(1, b"1"), (2, b"\xef\xbb\xbf2")]);
+        check(
+            b"1\r\n\n  \r\n{\"a\":\"b\"} \n",
+            &[(1, b"1"), (4, b"{\"a\":\"b\"} ")],
+        );
+        check(
+            b"\xef\xbb\xbf1\n\xef\xbb\xbf2\n",
+            &[(1, b"1"), (2, b"\xef\xbb\xbf2")],
+        );
     }
 
     #[test]

@@ -54,7 +54,11 @@ pub(super) async fn run(
     context: &Context,
 ) -> Result<Verdict, Trouble> {
     let backstop = open_bounded(&defaults.queue, context).await?;
-    let source = if is_strict { source.repeatable()? } else { source };
+    let source = if is_strict {
+        source.repeatable()?
+    } else {
+        source
+    };
     let mut report = Report::default();
     if is_strict {
         check_all(&source, &defaults, &backstop, &mut report)?;
@@ -102,27 +106,42 @@ async fn load(
 
 /// What went in before the store failed is in; says how to get the rest in as well.
 fn explain(trouble: Trouble, report: &Report, is_repeatable: bool) -> Trouble {
-    let Trouble::Told { cause, blame, .. } = trouble else { return trouble };
-    let cause = format!("{cause}; at least {} lines went in before that", count(report.pushed()));
+    let Trouble::Told { cause, blame, .. } = trouble else {
+        return trouble;
+    };
+    let cause = format!(
+        "{cause}; at least {} lines went in before that",
+        count(report.pushed())
+    );
     let advice = if is_repeatable {
         "the same command again: lines that went in are recognised"
     } else {
         "the same command again if the lines have ids; --batch NAME gives them some"
     };
-    Trouble::Told { cause, advice: Some(advice.to_owned()), blame }
+    Trouble::Told {
+        cause,
+        advice: Some(advice.to_owned()),
+        blame,
+    }
 }
 
 type Batches = mpsc::Receiver<Result<Batch, Trouble>>;
 
 /// Reads on a thread of its own: input may block, and checking JSON takes time.
-fn read_in_background(input: Reader, defaults: Defaults, may_wait: bool, backstop: Backstop) -> Batches {
+fn read_in_background(
+    input: Reader,
+    defaults: Defaults,
+    may_wait: bool,
+    backstop: Backstop,
+) -> Batches {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
     let runtime = Handle::current();
     std::thread::spawn(move || {
         let mut reader = LineReader::new(input);
         loop {
             let now = || runtime.block_on(backstop.current_time());
-            let batch = read_batch(&mut reader, &defaults, may_wait, now, || backstop.new_id()).transpose();
+            let batch =
+                read_batch(&mut reader, &defaults, may_wait, now, || backstop.new_id()).transpose();
             let Some(batch) = batch else { return };
             let is_last = batch.is_err();
             // A closed channel means that the store failed: nobody wants the rest.
@@ -157,7 +176,9 @@ fn read_batch(
         if may_wait && !is_empty && !reader.has_line() {
             break;
         }
-        let Some(line) = reader.next(&mut buffer)? else { break };
+        let Some(line) = reader.next(&mut buffer)? else {
+            break;
+        };
         let read = match line {
             Line::Whole(bytes) => line::job(bytes, reader.number(), defaults, now(), &new_id),
             Line::TooLong => Err(too_long()),
@@ -167,7 +188,10 @@ fn read_batch(
                 batch.payload_bytes += job.payload.len();
                 batch.jobs.push(job);
             }
-            Err(error) => batch.bad.push(BadLine { line: reader.number(), error }),
+            Err(error) => batch.bad.push(BadLine {
+                line: reader.number(),
+                error,
+            }),
         }
     }
     batch.read_to = reader.bytes_read();
@@ -215,14 +239,24 @@ struct Pushed {
 async fn push(backstop: &Backstop, jobs: Vec<NewJob>) -> Answer<Pushed> {
     let meant: Vec<Meant> = jobs.iter().map(Meant::new).collect();
     let answers = backstop.push_jobs(jobs).await?;
-    let same = meant.into_iter().zip(&answers).filter(|(_, answer)| **answer == Enqueued::Same);
+    let same = meant
+        .into_iter()
+        .zip(&answers)
+        .filter(|(_, answer)| **answer == Enqueued::Same);
     let same: Vec<Meant> = same.map(|(meant, _)| meant).collect();
-    Ok(Pushed { others: same::others(backstop, &same).await?, answers })
+    Ok(Pushed {
+        others: same::others(backstop, &same).await?,
+        answers,
+    })
 }
 
 fn message(report: &Report, bar: &ProgressBar) -> String {
     let secs = bar.elapsed().as_secs_f64().max(0.001);
-    #[expect(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "a rate to look at")]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a rate to look at"
+    )]
     let rate = (report.pushed() as f64 / secs) as u64;
     format!("{} jobs  {}/s", count(report.pushed()), count(rate))
 }
@@ -274,11 +308,16 @@ mod tests {
 
     fn check(parts: &[&'static str], may_wait: bool, expected: &[&[i64]]) {
         let clock = Cell::new(Time::default());
-        let pipe = Pipe { parts: parts.to_vec(), clock: &clock };
+        let pipe = Pipe {
+            parts: parts.to_vec(),
+            clock: &clock,
+        };
         let mut reader = LineReader::new(BufReader::new(pipe));
         let mut batches = Vec::new();
         let (defaults, id) = (defaults(), || JobId::named("any"));
-        while let Some(batch) = read_batch(&mut reader, &defaults, may_wait, || clock.get(), id).unwrap() {
+        while let Some(batch) =
+            read_batch(&mut reader, &defaults, may_wait, || clock.get(), id).unwrap()
+        {
             let minutes = |job: &NewJob| job.run_at.unwrap().before(DELAY).as_millis() / 60_000;
             batches.push(batch.jobs.iter().map(minutes).collect::<Vec<_>>());
         }
@@ -292,7 +331,11 @@ mod tests {
 
     #[test]
     fn what_a_pipe_has_goes_out_before_the_reader_waits_for_more() {
-        check(&["1\n2\n", "3\n", "4", "4\n5\n"], true, &[&[1, 1], &[2], &[4, 4]]);
+        check(
+            &["1\n2\n", "3\n", "4", "4\n5\n"],
+            true,
+            &[&[1, 1], &[2], &[4, 4]],
+        );
         check(&["1\n2\n3", "3\n", "4"], true, &[&[1, 1], &[2], &[3]]);
     }
 }

@@ -20,7 +20,11 @@ pub(super) struct Meant {
 
 impl Meant {
     pub(super) fn new(job: &NewJob) -> Self {
-        Self { id: job.id, queue: job.queue.clone(), payload: job.payload.clone() }
+        Self {
+            id: job.id,
+            queue: job.queue.clone(),
+            payload: job.payload.clone(),
+        }
     }
 }
 
@@ -34,7 +38,10 @@ pub(super) async fn others(backstop: &Backstop, meant: &[Meant]) -> Answer<Vec<J
     for (queue, meant) in by_queue {
         for part in meant.chunks(FIND_MAX) {
             let ids = part.iter().map(|one| one.id).collect();
-            let found = backstop.store().find(queue.clone(), ids, backstop.now()).await?;
+            let found = backstop
+                .store()
+                .find(queue.clone(), ids, backstop.now())
+                .await?;
             for (one, found) in part.iter().zip(found) {
                 let is_other = match found {
                     Some(job) => job.payload != one.payload,
@@ -59,6 +66,8 @@ pub(super) fn tell(some: &[JobId], count: u64, context: &Context) {
     }
     let more = count - told.len() as u64;
     if more > 0 {
-        context.output.warn(format!("… and {} more", counted(more, "id")));
+        context
+            .output
+            .warn(format!("… and {} more", counted(more, "id")));
     }
 }

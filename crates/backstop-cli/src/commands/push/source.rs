@@ -24,7 +24,11 @@ pub(crate) enum Source {
 impl Source {
     /// A file by its path; `-` is what is piped in.
     pub(crate) fn at(path: &Path) -> Self {
-        if path.as_os_str() == "-" { Self::Stdin } else { Self::File(path.to_owned()) }
+        if path.as_os_str() == "-" {
+            Self::Stdin
+        } else {
+            Self::File(path.to_owned())
+        }
     }
 
     /// How many bytes there are, where that can be known: for the estimate of the time left.
@@ -40,7 +44,12 @@ impl Source {
     /// From the start.
     pub(crate) fn reader(&self) -> Result<Reader, Trouble> {
         let file = match self {
-            Self::Stdin => return Ok(BufReader::with_capacity(BUFFER_BYTES, Box::new(io::stdin()))),
+            Self::Stdin => {
+                return Ok(BufReader::with_capacity(
+                    BUFFER_BYTES,
+                    Box::new(io::stdin()),
+                ));
+            }
             Self::File(path) => File::open(path).map_err(|error| {
                 Trouble::misuse(format!("{} cannot be read: {error}", path.display()))
                     .advise("the path of a file that exists, or - for stdin")

@@ -20,17 +20,27 @@ pub(super) async fn run(context: &Context) -> Result<Verdict, Trouble> {
     let mut listed = Vec::new();
     for schedule in context.config.schedules.values() {
         let schedules = backstop.schedules();
-        let missed = schedules.missed_runs(std::slice::from_ref(schedule), backstop.now()).await?;
+        let missed = schedules
+            .missed_runs(std::slice::from_ref(schedule), backstop.now())
+            .await?;
         let given_up = missed.iter().filter(|run| run.is_given_up()).count() as u64;
-        listed.push(Listed::Configured(schedule, schedules.status(schedule).await?, given_up));
+        listed.push(Listed::Configured(
+            schedule,
+            schedules.status(schedule).await?,
+            given_up,
+        ));
     }
     let others = backstop.schedules().known().await?.into_iter();
     let others = others.filter(|(name, _)| !context.config.schedules.contains_key(name));
     listed.extend(others.map(|(name, standing)| Listed::Known(name, standing)));
     if context.output.is_json() {
-        context.output.json(&SchedulesShape { schedules: listed.iter().map(shape).collect() })?;
+        context.output.json(&SchedulesShape {
+            schedules: listed.iter().map(shape).collect(),
+        })?;
     } else if listed.is_empty() {
-        context.output.note("no schedules yet; `backstop schedule list --help` shows how to configure one");
+        context
+            .output
+            .note("no schedules yet; `backstop schedule list --help` shows how to configure one");
     } else {
         context.output.table(&table(&listed, backstop.now()))?;
     }
@@ -45,14 +55,24 @@ fn shape(listed: &Listed<'_>) -> ScheduleShape {
 }
 
 fn table(listed: &[Listed<'_>], now: Time) -> Table {
-    let mut table = Table::new(&["SCHEDULE", "CRON", "TIME ZONE", "QUEUE", "NEXT", "LAST RUN", "MISSING"]);
+    let mut table = Table::new(&[
+        "SCHEDULE",
+        "CRON",
+        "TIME ZONE",
+        "QUEUE",
+        "NEXT",
+        "LAST RUN",
+        "MISSING",
+    ]);
     let plain = |text: String| (text, Tone::Plain);
     for listed in listed {
         let (last, paused) = match listed {
             Listed::Configured(_, status, _) => (&status.last, status.paused),
             Listed::Known(_, standing) => (&standing.last, standing.paused),
         };
-        let last = last.as_ref().map(|last| format!("{}, {}", relative(last.instant, now), last.what));
+        let last = last
+            .as_ref()
+            .map(|last| format!("{}, {}", relative(last.instant, now), last.what));
         let pause = paused.map(|since| (format!("paused {}", relative(since, now)), Tone::Warning));
         table.toned(match listed {
             Listed::Configured(schedule, status, given_up) => [
@@ -60,7 +80,9 @@ fn table(listed: &[Listed<'_>], now: Time) -> Table {
                 plain(schedule.cron.to_string()),
                 plain(schedule.timezone.to_string()),
                 plain(schedule.queue.to_string()),
-                pause.unwrap_or_else(|| plain(status.next.map(|at| next(at, now)).unwrap_or_default())),
+                pause.unwrap_or_else(|| {
+                    plain(status.next.map(|at| next(at, now)).unwrap_or_default())
+                }),
                 plain(last.unwrap_or_default()),
                 missing(status.missing as u64, *given_up),
             ],
@@ -84,8 +106,11 @@ fn next(at: Time, now: Time) -> String {
 
 /// Those that are still to be dealt with, and those that nobody will: together what `schedule missed` lists.
 fn missing(open: u64, given_up: u64) -> (String, Tone) {
-    let given_up_too =
-        if given_up > 0 { format!(" and {} given up", count(given_up)) } else { String::new() };
+    let given_up_too = if given_up > 0 {
+        format!(" and {} given up", count(given_up))
+    } else {
+        String::new()
+    };
     let tone = match (open, given_up) {
         (0, 0) => Tone::Good,
         (0, _) => Tone::Warning,

@@ -37,22 +37,35 @@ pub(super) async fn run(args: &MissedArgs, context: &Context) -> Result<Verdict,
     let schedules: Vec<Schedule> = if args.names.is_empty() {
         context.config.schedules.values().cloned().collect()
     } else {
-        let named = args.names.iter().map(|name| configured(name, context).cloned());
+        let named = args
+            .names
+            .iter()
+            .map(|name| configured(name, context).cloned());
         named.collect::<Result<_, _>>()?
     };
     let backstop = context.look().await?;
     let at = args.at.unwrap_or_else(|| backstop.now());
     let missed = backstop.schedules().missed_runs(&schedules, at).await?;
     if context.output.is_json() {
-        let shape = |run: MissedRun| MissedShape { schedule: run.schedule, instant: run.instant };
-        context.output.json(&MissedShapes { missed: missed.into_iter().map(shape).collect() })?;
+        let shape = |run: MissedRun| MissedShape {
+            schedule: run.schedule,
+            instant: run.instant,
+        };
+        context.output.json(&MissedShapes {
+            missed: missed.into_iter().map(shape).collect(),
+        })?;
     } else if missed.is_empty() {
         context.output.note("nothing is missing");
     } else {
         let mut table = Table::new(&["SCHEDULE", "INSTANT", "DUE", "WHAT BECOMES OF IT"]);
         for run in &missed {
             let due = relative(run.instant, at);
-            table.row([run.schedule.to_string(), run.instant.to_string(), due, fate(run)]);
+            table.row([
+                run.schedule.to_string(),
+                run.instant.to_string(),
+                due,
+                fate(run),
+            ]);
         }
         context.output.table(&table)?;
         if missed.iter().any(|run| !run.is_given_up()) {

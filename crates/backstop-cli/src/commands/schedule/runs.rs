@@ -24,7 +24,9 @@ pub(crate) struct RunsArgs {
 
 pub(super) async fn run(args: &RunsArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let Some(name) = &args.name else { return all(args, &backstop, context).await };
+    let Some(name) = &args.name else {
+        return all(args, &backstop, context).await;
+    };
     let runs = backstop.schedules().runs(name, args.limit as usize).await?;
     if runs.is_empty() && !context.config.schedules.contains_key(name) {
         return Err(super::unknown(name));
@@ -32,17 +34,28 @@ pub(super) async fn run(args: &RunsArgs, context: &Context) -> Result<Verdict, T
     if context.output.is_json() {
         context.output.json(&RunsShape::new(name, &runs))?;
     } else if runs.is_empty() {
-        context.output.note(format!("nothing yet; {name} has not been due since it was registered"));
+        context.output.note(format!(
+            "nothing yet; {name} has not been due since it was registered"
+        ));
     } else {
-        context.output.table(&table(runs.iter().map(|entry| (name, entry)), false))?;
+        context
+            .output
+            .table(&table(runs.iter().map(|entry| (name, entry)), false))?;
     }
     Ok(Verdict::Fine)
 }
 
 /// The ledgers of all schedules that are configured, or that the store knows.
 async fn all(args: &RunsArgs, backstop: &Backstop, context: &Context) -> Result<Verdict, Trouble> {
-    let known = backstop.schedules().known().await?.into_iter().map(|(name, _)| name);
-    let names: BTreeSet<ScheduleName> = known.chain(context.config.schedules.keys().cloned()).collect();
+    let known = backstop
+        .schedules()
+        .known()
+        .await?
+        .into_iter()
+        .map(|(name, _)| name);
+    let names: BTreeSet<ScheduleName> = known
+        .chain(context.config.schedules.keys().cloned())
+        .collect();
     let limit = args.limit as usize;
     let mut ledgers = Vec::with_capacity(names.len());
     for name in names {
@@ -50,12 +63,17 @@ async fn all(args: &RunsArgs, backstop: &Backstop, context: &Context) -> Result<
         ledgers.push((name, runs));
     }
     if context.output.is_json() {
-        let shapes: Vec<_> = ledgers.iter().map(|(name, runs)| RunsShape::new(name, runs)).collect();
+        let shapes: Vec<_> = ledgers
+            .iter()
+            .map(|(name, runs)| RunsShape::new(name, runs))
+            .collect();
         context.output.json(&json!({ "schedules": shapes }))?;
         return Ok(Verdict::Fine);
     }
-    let mut runs: Vec<(&ScheduleName, &Entry)> =
-        ledgers.iter().flat_map(|(name, runs)| runs.iter().map(move |entry| (name, entry))).collect();
+    let mut runs: Vec<(&ScheduleName, &Entry)> = ledgers
+        .iter()
+        .flat_map(|(name, runs)| runs.iter().map(move |entry| (name, entry)))
+        .collect();
     runs.sort_by_key(|(_, entry)| Reverse(entry.instant));
     runs.truncate(limit);
     if runs.is_empty() {
@@ -67,7 +85,10 @@ async fn all(args: &RunsArgs, backstop: &Backstop, context: &Context) -> Result<
 }
 
 /// The entries; with their schedules, if they are of several.
-fn table<'a>(runs: impl Iterator<Item = (&'a ScheduleName, &'a Entry)>, names_schedules: bool) -> Table {
+fn table<'a>(
+    runs: impl Iterator<Item = (&'a ScheduleName, &'a Entry)>,
+    names_schedules: bool,
+) -> Table {
     let titles = ["SCHEDULE", "INSTANT", "WHAT", "AFTER", "JOB", "WHY"];
     let left_out = usize::from(!names_schedules);
     let mut table = Table::new(&titles[left_out..]);
@@ -93,7 +114,9 @@ fn table<'a>(runs: impl Iterator<Item = (&'a ScheduleName, &'a Entry)>, names_sc
 const fn tone(what: What) -> Tone {
     match what {
         What::Fired | What::Triggered(_) => Tone::Good,
-        What::Due | What::Late | What::MadeUp | What::Coalesced(_) | What::Skipped(_) => Tone::Warning,
+        What::Due | What::Late | What::MadeUp | What::Coalesced(_) | What::Skipped(_) => {
+            Tone::Warning
+        }
         What::Missed(_) => Tone::Bad,
     }
 }

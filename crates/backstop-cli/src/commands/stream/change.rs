@@ -50,9 +50,15 @@ pub(crate) struct ResumeArgs {
     because: Because,
 }
 
-async fn opened(args: &KeyArgs, because: &Because, context: &Context) -> Result<(Changes, Stream), Trouble> {
+async fn opened(
+    args: &KeyArgs,
+    because: &Because,
+    context: &Context,
+) -> Result<(Changes, Stream), Trouble> {
     let backstop = context.look().await?;
-    let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
+    let stream = backstop
+        .stream(args.stream.as_str())
+        .map_err(Trouble::misuse)?;
     Ok((because.changes(&backstop), stream))
 }
 
@@ -65,20 +71,38 @@ pub(super) async fn forget(args: &ForgetArgs, context: &Context) -> Result<Verdi
     let gone = if args.disable {
         changes.disable(&stream, &args.which.key).await?
     } else {
-        changes.forget(&stream, &args.which.key).await?.ok_or_else(|| unknown(&args.which))?
+        changes
+            .forget(&stream, &args.which.key)
+            .await?
+            .ok_or_else(|| unknown(&args.which))?
     };
-    let then = if args.disable { "; its records are ignored until it is enabled" } else { "" };
-    let text = format!("{} forgotten with {}{then}", args.which.key, counted(gone.records, "held record"));
+    let then = if args.disable {
+        "; its records are ignored until it is enabled"
+    } else {
+        ""
+    };
+    let text = format!(
+        "{} forgotten with {}{then}",
+        args.which.key,
+        counted(gone.records, "held record")
+    );
     tell(
         context,
-        &ForgottenShape { count: gone.records, disabled: args.disable, key: &args.which.key },
+        &ForgottenShape {
+            count: gone.records,
+            disabled: args.disable,
+            key: &args.which.key,
+        },
         &text,
     )
 }
 
 /// Whether what a key holds may go; one that holds nothing loses nothing.
 async fn is_meant(stream: &Stream, which: &KeyArgs) -> Result<bool, Trouble> {
-    let held = stream.key(&which.key).await?.map_or(0, |stored| stored.count);
+    let held = stream
+        .key(&which.key)
+        .await?
+        .map_or(0, |stored| stored.count);
     if held == 0 {
         return Ok(true);
     }
@@ -90,12 +114,24 @@ pub(super) async fn enable(args: &EnableArgs, context: &Context) -> Result<Verdi
     let (changes, stream) = opened(&args.which, &args.because, context).await?;
     let key = &args.which.key;
     let was_disabled = changes.enable(&stream, key).await?;
-    let text = if was_disabled { "is enabled; its next record is its first" } else { "was not disabled" };
-    tell(context, &json!({ "key": key, "enabled": was_disabled }), &format!("{key} {text}"))
+    let text = if was_disabled {
+        "is enabled; its next record is its first"
+    } else {
+        "was not disabled"
+    };
+    tell(
+        context,
+        &json!({ "key": key, "enabled": was_disabled }),
+        &format!("{key} {text}"),
+    )
 }
 
 pub(super) async fn resume(args: &ResumeArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let resume = if args.skip { Resume::Past } else { Resume::Again };
+    let resume = if args.skip {
+        Resume::Past
+    } else {
+        Resume::Again
+    };
     let (changes, stream) = opened(&args.which, &args.because, context).await?;
     let was_halted = changes.resume_key(&stream, &args.which.key, resume).await?;
     if !was_halted {
@@ -109,7 +145,11 @@ pub(super) async fn resume(args: &ResumeArgs, context: &Context) -> Result<Verdi
             shell_word(args.which.key.as_str())
         )));
     }
-    let how = if args.skip { "past the record it halted at" } else { "with the record it halted at" };
+    let how = if args.skip {
+        "past the record it halted at"
+    } else {
+        "with the record it halted at"
+    };
     tell(
         context,
         &json!({ "key": args.which.key, "resumed": true }),

@@ -33,14 +33,20 @@ pub(super) async fn streams(context: &Context) -> Result<Verdict, Trouble> {
     let streams = backstop.store().streams().await?;
     let alarms = Alarms::read(&backstop, &streams).await?;
     if context.output.is_json() {
-        let shapes = streams.iter().map(|status| StreamShape::new(status, &alarms));
-        context.output.json(&StreamsShape { streams: shapes.collect() })?;
+        let shapes = streams
+            .iter()
+            .map(|status| StreamShape::new(status, &alarms));
+        context.output.json(&StreamsShape {
+            streams: shapes.collect(),
+        })?;
     } else if streams.is_empty() {
         context.output.note(
             "no streams yet; try: backstop stream push uptime --key site-7 --position 60000 --step 1m '{}'",
         );
     } else {
-        context.output.table(&table(&streams, &alarms, backstop.now()))?;
+        context
+            .output
+            .table(&table(&streams, &alarms, backstop.now()))?;
         for status in &streams {
             for alarm in alarms.of(&status.name) {
                 context.output.warn(format!("{}: {alarm}", status.name));
@@ -69,14 +75,22 @@ fn table(streams: &[StreamStatus], alarms: &Alarms, now: Time) -> Table {
         let ringing = alarms.of(&status.name);
         let number = |which: Count, alarm: Option<Alarm>| {
             let is_ringing = alarm.is_some_and(|alarm| ringing.contains(&alarm));
-            (count(status.counts[which]), if is_ringing { Tone::Bad } else { Tone::Plain })
+            (
+                count(status.counts[which]),
+                if is_ringing { Tone::Bad } else { Tone::Plain },
+            )
         };
         let plain = |text: String| (text, Tone::Plain);
         table.toned([
             plain(status.name.to_string()),
             plain(count(status.keys)),
             plain(count(status.records)),
-            plain(status.oldest.map(|at| relative(at, now)).unwrap_or_default()),
+            plain(
+                status
+                    .oldest
+                    .map(|at| relative(at, now))
+                    .unwrap_or_default(),
+            ),
             number(Count::Handled, None),
             number(Count::Misses, None),
             number(Count::Duplicates, None),
@@ -91,19 +105,30 @@ fn table(streams: &[StreamStatus], alarms: &Alarms, now: Time) -> Table {
 
 pub(super) async fn keys(args: &KeysArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let which = if args.holding { WhichKeys::Holding } else { WhichKeys::All };
-    let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
+    let which = if args.holding {
+        WhichKeys::Holding
+    } else {
+        WhichKeys::All
+    };
+    let stream = backstop
+        .stream(args.stream.as_str())
+        .map_err(Trouble::misuse)?;
     let limit = usize::from(args.limit);
     let keys = stream.keys(args.after.clone(), which, limit).await?;
     let shape = KeysShape::new(&keys, limit);
     if context.output.is_json() {
         context.output.json(&shape)?;
     } else if keys.is_empty() {
-        context.output.note(format!("stream {} has no such keys", args.stream));
+        context
+            .output
+            .note(format!("stream {} has no such keys", args.stream));
     } else {
         context.output.table(&keys_table(&keys, backstop.now()))?;
         if let Some(next) = shape.next {
-            context.output.note(format!("there may be more; try: --after {}", shell_word(next.as_str())));
+            context.output.note(format!(
+                "there may be more; try: --after {}",
+                shell_word(next.as_str())
+            ));
         }
     }
     Ok(Verdict::Fine)
@@ -120,19 +145,42 @@ fn tone(state: &str) -> Tone {
 }
 
 fn keys_table(keys: &[KeyStatus], now: Time) -> Table {
-    let mut table =
-        Table::new(&["KEY", "STATE", "WATERMARK", "HELD", "OLDEST", "LOOKED AT AGAIN", "IN HAND OF"]);
+    let mut table = Table::new(&[
+        "KEY",
+        "STATE",
+        "WATERMARK",
+        "HELD",
+        "OLDEST",
+        "LOOKED AT AGAIN",
+        "IN HAND OF",
+    ]);
     for status in keys {
         let plain = |text: String| (text, Tone::Plain);
         let word = state_of(status);
         table.toned([
             plain(status.key.to_string()),
             (word.to_owned(), tone(word)),
-            plain(status.watermark.map(|at| at.to_string()).unwrap_or_default()),
+            plain(
+                status
+                    .watermark
+                    .map(|at| at.to_string())
+                    .unwrap_or_default(),
+            ),
             plain(count(status.records)),
-            plain(status.oldest.map(|at| relative(at, now)).unwrap_or_default()),
+            plain(
+                status
+                    .oldest
+                    .map(|at| relative(at, now))
+                    .unwrap_or_default(),
+            ),
             plain(status.due.map(|at| relative(at, now)).unwrap_or_default()),
-            plain(status.holder.as_ref().map(|holder| holder.worker.to_string()).unwrap_or_default()),
+            plain(
+                status
+                    .holder
+                    .as_ref()
+                    .map(|holder| holder.worker.to_string())
+                    .unwrap_or_default(),
+            ),
         ]);
     }
     table

@@ -50,7 +50,12 @@ pub(crate) struct PushArgs {
     #[arg(long, value_name = "KEY", conflicts_with = "file")]
     key: Option<StreamKey>,
     /// Its place in that order
-    #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "file",
+        allow_negative_numbers = true
+    )]
     position: Option<i64>,
     /// How far apart positions are: a number, or a length of time if they are milliseconds
     #[arg(long, value_name = "N|D")]
@@ -61,18 +66,29 @@ pub(crate) struct PushArgs {
 }
 
 pub(super) async fn run(args: &PushArgs, context: &Context) -> Result<Verdict, Trouble> {
-    let config = context.config.streams.get(&args.stream).cloned().unwrap_or_default();
+    let config = context
+        .config
+        .streams
+        .get(&args.stream)
+        .cloned()
+        .unwrap_or_default();
     let flagged = args.step.as_deref().map(read_step).transpose()?;
     let reading = Reading::new(&config, flagged);
     let source = match (&args.file, args.payload.as_deref()) {
         (Some(file), _) => Source::at(file),
         (None, Some("-")) => Source::Stdin,
-        (None, payload) => return push_one(args, payload.unwrap_or_default(), &reading, context).await,
+        (None, payload) => {
+            return push_one(args, payload.unwrap_or_default(), &reading, context).await;
+        }
     };
     let backstop = context.open().await?;
-    let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
+    let stream = backstop
+        .stream(args.stream.as_str())
+        .map_err(Trouble::misuse)?;
     let ended = load(&stream, &source, &reading, context).await;
-    if matches!(ended, Ok(Verdict::FallsShort)) && !context.config.streams.contains_key(&args.stream) {
+    if matches!(ended, Ok(Verdict::FallsShort))
+        && !context.config.streams.contains_key(&args.stream)
+    {
         context.output.note(unconfigured(&args.stream));
     }
     ended
@@ -91,8 +107,10 @@ fn read_step(text: &str) -> Result<i64, Trouble> {
     }
     let step = StepField::parse(text).ok().and_then(|step| step.usual());
     step.ok_or_else(|| {
-        Trouble::misuse(format!("--step {text}: neither a number nor a length of time"))
-            .advise("--step 60000, or --step 1m")
+        Trouble::misuse(format!(
+            "--step {text}: neither a number nor a length of time"
+        ))
+        .advise("--step 60000, or --step 1m")
     })
 }
 
@@ -110,25 +128,42 @@ async fn push_one(
             tenant: args.tenant.as_deref().map(Into::into),
             payload: Payload::json(payload.to_owned()).map_err(Trouble::misuse)?,
         },
-        (None, None) => reading.itself(payload.as_bytes()).map_err(Trouble::misuse)?,
+        (None, None) => reading
+            .itself(payload.as_bytes())
+            .map_err(Trouble::misuse)?,
         _ => return Err(Trouble::misuse("--key and --position go together")),
     };
     record.check().map_err(Trouble::misuse)?;
     let backstop = context.open().await?;
-    let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
+    let stream = backstop
+        .stream(args.stream.as_str())
+        .map_err(Trouble::misuse)?;
     let (key, position) = (record.key.clone(), record.position);
     let off_step = Grids::default().off_step(&stream, &record).await;
-    let answer = stream.offer(vec![record]).await?.first().copied().unwrap_or(Offered::Full);
+    let answer = stream
+        .offer(vec![record])
+        .await?
+        .first()
+        .copied()
+        .unwrap_or(Offered::Full);
     let shape = OfferedShape::new(key, position, answer);
     if context.output.is_json() {
         context.output.json(&shape)?;
     } else {
-        context.output.line(format!("{} {position} {}", shape.key, shape.result))?;
+        context
+            .output
+            .line(format!("{} {position} {}", shape.key, shape.result))?;
     }
     if let Some(off) = off_step {
-        context.output.warn(format!("{}: {off}. {}", shape.key, grid::fate(&off)));
+        context
+            .output
+            .warn(format!("{}: {off}. {}", shape.key, grid::fate(&off)));
     }
-    Ok(if answer == Offered::Full { Verdict::FallsShort } else { Verdict::Fine })
+    Ok(if answer == Offered::Full {
+        Verdict::FallsShort
+    } else {
+        Verdict::Fine
+    })
 }
 
 fn no_step() -> Trouble {
@@ -154,7 +189,8 @@ async fn load(
 ) -> Result<Verdict, Trouble> {
     let bar = progress::spinner(context.output.shows_progress(), "{spinner} {msg}");
     let mut lines = LineReader::new(source.reader()?);
-    let (mut buffer, mut batch, mut tally) = (Vec::new(), Vec::with_capacity(BATCH), Tally::default());
+    let (mut buffer, mut batch, mut tally) =
+        (Vec::new(), Vec::with_capacity(BATCH), Tally::default());
     let mut last_problem = String::new();
     let mut grids = Grids::default();
     loop {
@@ -171,7 +207,9 @@ async fn load(
                         tally.off_step += 1;
                         if tally.off_step <= NAMED_MAX {
                             let (line, key) = (lines.number(), &record.key);
-                            context.output.warn(format!("line {line}: {key}: {off}. {}", grid::fate(&off)));
+                            context
+                                .output
+                                .warn(format!("line {line}: {key}: {off}. {}", grid::fate(&off)));
                         }
                     }
                     batch.push(record);
@@ -181,7 +219,9 @@ async fn load(
                     // The same mistake in every line is told once: it is that of the whole file.
                     let what = problem.split(" at line ").next().unwrap_or_default();
                     if tally.bad <= NAMED_MAX && last_problem != what {
-                        context.output.warn(format!("line {}: {problem}", lines.number()));
+                        context
+                            .output
+                            .warn(format!("line {}: {problem}", lines.number()));
                         what.clone_into(&mut last_problem);
                     }
                 }
@@ -206,9 +246,16 @@ async fn load(
 }
 
 fn summarise(tally: &Tally, context: &Context) -> Result<Verdict, Trouble> {
-    let Tally { held, duplicates, full, bad, off_step } = *tally;
+    let Tally {
+        held,
+        duplicates,
+        full,
+        bad,
+        off_step,
+    } = *tally;
     if context.output.is_json() {
-        let mut summary = json!({ "held": held, "duplicates": duplicates, "full": full, "bad": bad });
+        let mut summary =
+            json!({ "held": held, "duplicates": duplicates, "full": full, "bad": bad });
         if off_step > 0 {
             summary["off_step"] = off_step.into();
         }
@@ -231,7 +278,13 @@ fn summarise(tally: &Tally, context: &Context) -> Result<Verdict, Trouble> {
         ));
     }
     if bad > 0 {
-        context.output.warn(format!("{} left out", counted(bad, "bad line")));
+        context
+            .output
+            .warn(format!("{} left out", counted(bad, "bad line")));
     }
-    Ok(if full + bad > 0 { Verdict::FallsShort } else { Verdict::Fine })
+    Ok(if full + bad > 0 {
+        Verdict::FallsShort
+    } else {
+        Verdict::Fine
+    })
 }

@@ -43,17 +43,26 @@ pub(crate) struct ReplayArgs {
 
 pub(super) fn run(args: &ReplayArgs, context: &Context) -> Result<Verdict, Trouble> {
     let config = config(args, context)?;
-    let step = config.step.as_ref().and_then(backstop::streams::StepField::usual);
+    let step = config
+        .step
+        .as_ref()
+        .and_then(backstop::streams::StepField::usual);
     let mut replay = Replay::new(config.settings.rules);
     let source = Source::at(&args.input);
     let mut lines = LineReader::new(source.reader()?);
     let mut buffer = Vec::new();
     while let Some(line) = lines.next(&mut buffer)? {
         let bad = |problem: String| {
-            Trouble::misuse(format!("{}: line {}: {problem}", args.input.display(), lines.number()))
-                .advise("backstop stream replay --help, for a line of every kind")
+            Trouble::misuse(format!(
+                "{}: line {}: {problem}",
+                args.input.display(),
+                lines.number()
+            ))
+            .advise("backstop stream replay --help, for a line of every kind")
         };
-        let Read::Whole(bytes) = line else { return Err(bad("it is too long".to_owned())) };
+        let Read::Whole(bytes) = line else {
+            return Err(bad("it is too long".to_owned()));
+        };
         let text = std::str::from_utf8(bytes).map_err(|error| bad(error.to_string()))?;
         let line = Line::parse(text, step).map_err(|error| bad(error.to_string()))?;
         let effects = replay.play(line).map_err(|error| bad(error.to_string()))?;
@@ -69,12 +78,14 @@ fn config(args: &ReplayArgs, context: &Context) -> Result<StreamConfig, Trouble>
     if let Some(name) = &args.name {
         let entry = context.config.streams.get(name).cloned();
         return entry.ok_or_else(|| {
-            Trouble::misuse(format!("the configuration has no [streams.{name}]")).advise("--stream JSON")
+            Trouble::misuse(format!("the configuration has no [streams.{name}]"))
+                .advise("--stream JSON")
         });
     }
     let json = args.stream.as_deref().unwrap_or("{}");
     StreamConfig::from_json(json).map_err(|problem| {
-        Trouble::misuse(format!("--stream: {problem}")).advise("--stream '{\"step\":\"1m\",\"max_held\":10}'")
+        Trouble::misuse(format!("--stream: {problem}"))
+            .advise("--stream '{\"step\":\"1m\",\"max_held\":10}'")
     })
 }
 
@@ -90,13 +101,31 @@ fn tell(effects: &[Effect], context: &Context) -> Result<(), Trouble> {
 }
 
 fn plainly(effect: &Effect) -> String {
-    let position = effect.position.map(|position| format!(" {position}")).unwrap_or_default();
+    let position = effect
+        .position
+        .map(|position| format!(" {position}"))
+        .unwrap_or_default();
     let to = effect.to.map(|to| format!(" to {to}")).unwrap_or_default();
-    let count = effect.count.map(|count| format!(" ({count})")).unwrap_or_default();
-    let until = effect.until_ms.map(|until| format!(" until {until}")).unwrap_or_default();
-    let attempt = effect.attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
-    let off = effect.off_step.or(effect.off_grid).map(|off| format!(" ({off})")).unwrap_or_default();
-    let Effect { at_ms, key, effect, .. } = effect;
+    let count = effect
+        .count
+        .map(|count| format!(" ({count})"))
+        .unwrap_or_default();
+    let until = effect
+        .until_ms
+        .map(|until| format!(" until {until}"))
+        .unwrap_or_default();
+    let attempt = effect
+        .attempt
+        .map(|attempt| format!(", attempt {attempt}"))
+        .unwrap_or_default();
+    let off = effect
+        .off_step
+        .or(effect.off_grid)
+        .map(|off| format!(" ({off})"))
+        .unwrap_or_default();
+    let Effect {
+        at_ms, key, effect, ..
+    } = effect;
     format!("{at_ms:>10} ms  {key}  {effect}{position}{to}{count}{until}{attempt}{off}")
 }
 
@@ -108,8 +137,18 @@ fn summarise(summary: &Summary, context: &Context) -> Result<(), Trouble> {
         0 => String::new(),
         number => format!(" ({number} of them not on the step)"),
     };
-    let Summary { handled, misses, duplicates, late, added, removed, held, timeout, circuit_breaker, .. } =
-        summary;
+    let Summary {
+        handled,
+        misses,
+        duplicates,
+        late,
+        added,
+        removed,
+        held,
+        timeout,
+        circuit_breaker,
+        ..
+    } = summary;
     context.output.line(format!(
         "{handled} handled, {misses} missed, {duplicates} duplicates{off_step}, {late} late; {added} waited, {removed} left, {held} held; {timeout} timeouts, {circuit_breaker} overflows"
     ))

@@ -63,7 +63,9 @@ pub(super) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, 
     let before = counts(&backstop, &args.stream).await?;
     let mut signals = Signals::listen()?;
     let served = ServedStream::start(&backstop, &args.stream, config)?;
-    context.output.announce(format!("{} serves stream {}", served.worker(), args.stream));
+    context
+        .output
+        .announce(format!("{} serves stream {}", served.worker(), args.stream));
     tokio::select! {
         () = signals.next() => context.output.announce("stopping: calls under way may end; the rest is put by"),
         ended = emptied(&backstop, &args.stream), if args.until_empty => ended?,
@@ -71,12 +73,22 @@ pub(super) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, 
     served.stop().await;
     let counts = counts(&backstop, &args.stream).await?;
     summarise(&args.stream, counts, context)?;
-    let falls_short = args.until_empty && (counts[Count::Dead] > before[Count::Dead] || counts.held() > 0);
-    Ok(if falls_short { Verdict::FallsShort } else { Verdict::Fine })
+    let falls_short =
+        args.until_empty && (counts[Count::Dead] > before[Count::Dead] || counts.held() > 0);
+    Ok(if falls_short {
+        Verdict::FallsShort
+    } else {
+        Verdict::Fine
+    })
 }
 
 fn config(args: &ServeArgs, context: &Context) -> Result<StreamConfig, Trouble> {
-    let mut config = context.config.streams.get(&args.stream).cloned().unwrap_or_default();
+    let mut config = context
+        .config
+        .streams
+        .get(&args.stream)
+        .cloned()
+        .unwrap_or_default();
     if let Some(line) = &args.exec {
         config.handler = Some(HandlerConfig::Exec(Exec::shell(line)));
     }
@@ -98,7 +110,9 @@ async fn emptied(backstop: &Backstop, name: &StreamName) -> Result<(), Trouble> 
     let mut before = None;
     loop {
         tokio::time::sleep(LOOK).await;
-        let Some(status) = stream.status().await? else { return Ok(()) };
+        let Some(status) = stream.status().await? else {
+            return Ok(());
+        };
         // Who waits is asked only where nothing has moved since the last look.
         let stands_still = before.replace(status.counts) == Some(status.counts);
         if status.records == 0 || (stands_still && all_halted(&stream).await?) {
@@ -111,32 +125,51 @@ async fn all_halted(stream: &Stream) -> Result<bool, Trouble> {
     let mut after = None;
     loop {
         let page = stream.keys(after, WhichKeys::Holding, PAGE_MAX).await?;
-        let is_halted =
-            |standing: &[u8]| Standing::from_bytes(standing).is_ok_and(|standing| standing.halted.is_some());
+        let is_halted = |standing: &[u8]| {
+            Standing::from_bytes(standing).is_ok_and(|standing| standing.halted.is_some())
+        };
         if page.iter().any(|key| !is_halted(&key.standing)) {
             return Ok(false);
         }
-        let Some(last) = page.last() else { return Ok(true) };
+        let Some(last) = page.last() else {
+            return Ok(true);
+        };
         after = Some(last.key.clone());
     }
 }
 
 async fn counts(backstop: &Backstop, name: &StreamName) -> Result<Counts, Trouble> {
     let stream = backstop.stream(name.as_str()).map_err(Trouble::misuse)?;
-    Ok(stream.status().await?.map(|status| status.counts).unwrap_or_default())
+    Ok(stream
+        .status()
+        .await?
+        .map(|status| status.counts)
+        .unwrap_or_default())
 }
 
 fn summarise(name: &StreamName, counts: Counts, context: &Context) -> Result<(), Trouble> {
     if context.output.is_json() {
-        let counts: serde_json::Map<String, serde_json::Value> =
-            counts.named().map(|(name, number)| (name.to_owned(), number.into())).collect();
-        return context.output.json(&json!({ "stream": name, "counts": counts }));
+        let counts: serde_json::Map<String, serde_json::Value> = counts
+            .named()
+            .map(|(name, number)| (name.to_owned(), number.into()))
+            .collect();
+        return context
+            .output
+            .json(&json!({ "stream": name, "counts": counts }));
     }
     let told = Count::ALL.into_iter().filter(|which| counts[*which] > 0);
-    let parts: Vec<String> =
-        told.filter_map(|which| Some(format!("{} {}", count(counts[which]), things(which)?))).collect();
-    let parts = if parts.is_empty() { "nothing yet".to_owned() } else { parts.join(", ") };
-    context.output.line(format!("{name} so far: {parts}; {} held now", count(counts.held())))
+    let parts: Vec<String> = told
+        .filter_map(|which| Some(format!("{} {}", count(counts[which]), things(which)?)))
+        .collect();
+    let parts = if parts.is_empty() {
+        "nothing yet".to_owned()
+    } else {
+        parts.join(", ")
+    };
+    context.output.line(format!(
+        "{name} so far: {parts}; {} held now",
+        count(counts.held())
+    ))
 }
 
 /// What a count counts, for people; nothing of what only says how waits went.
@@ -154,6 +187,8 @@ const fn things(which: Count) -> Option<&'static str> {
         Count::Added => "had to wait",
         Count::Timeout => "waits given up after their time",
         Count::CircuitBreaker => "waits given up for lack of room",
-        Count::Removed | Count::TaskScheduled | Count::Cleared | Count::Rescheduling => return None,
+        Count::Removed | Count::TaskScheduled | Count::Cleared | Count::Rescheduling => {
+            return None;
+        }
     })
 }

@@ -16,14 +16,24 @@ const PAYLOAD_CHARS: usize = 60;
 
 pub(super) async fn run(args: &KeyArgs, context: &Context) -> Result<Verdict, Trouble> {
     let backstop = context.look().await?;
-    let stream = backstop.stream(args.stream.as_str()).map_err(Trouble::misuse)?;
-    let Some(stored) = stream.key(&args.key).await? else { return Err(unknown(args)) };
+    let stream = backstop
+        .stream(args.stream.as_str())
+        .map_err(Trouble::misuse)?;
+    let Some(stored) = stream.key(&args.key).await? else {
+        return Err(unknown(args));
+    };
     let stored = redacted(stored, &context.config.redaction);
     let standing = Standing::from_bytes(&stored.standing).map_err(Trouble::new)?;
     if context.output.is_json() {
-        context.output.json(&KeyWholeShape::new(&args.stream, &stored, &standing))?;
+        context
+            .output
+            .json(&KeyWholeShape::new(&args.stream, &stored, &standing))?;
     } else {
-        let late = context.config.streams.get(&args.stream).map(|entry| entry.settings.rules.late);
+        let late = context
+            .config
+            .streams
+            .get(&args.stream)
+            .map(|entry| entry.settings.rules.late);
         for line in lines(args, &stored, &standing, late, backstop.now()) {
             context.output.line(line)?;
         }
@@ -49,8 +59,11 @@ fn lines(
 ) -> Vec<String> {
     let mut lines = Vec::new();
     let word = state(Some(standing), stored.count);
-    let watermark =
-        stored.watermark.map_or("nothing handled yet".to_owned(), |at| format!("dealt with up to {at}"));
+    let watermark = stored
+        .watermark
+        .map_or("nothing handled yet".to_owned(), |at| {
+            format!("dealt with up to {at}")
+        });
     lines.push(format!("{}: {word}, {watermark}", stored.key));
     if let Some(position) = standing.halted {
         lines.push(format!(
@@ -60,8 +73,10 @@ fn lines(
         ));
     }
     // What halts a key is not tried again by itself: it was said above.
-    if let Some(failing) =
-        standing.failing.as_ref().filter(|failing| standing.halted != Some(failing.position))
+    if let Some(failing) = standing
+        .failing
+        .as_ref()
+        .filter(|failing| standing.halted != Some(failing.position))
     {
         let next = relative(Time::from_micros(failing.due), now);
         let error = &failing.error;
@@ -79,7 +94,11 @@ fn lines(
         ));
     }
     lines.extend(held(stored, standing, now));
-    if let Some(Ok(why)) = stored.records.first().map(|record| why_record(stored, record.position)) {
+    if let Some(Ok(why)) = stored
+        .records
+        .first()
+        .map(|record| why_record(stored, record.position))
+    {
         lines.push(format!(
             "  why {} waits: {}",
             stored.records[0].position,
@@ -93,14 +112,20 @@ fn lines(
         ));
     }
     for record in &standing.off_step {
-        let became =
-            if record.is_handled { "handled; the steps go on from it" } else { "dropped as a duplicate" };
+        let became = if record.is_handled {
+            "handled; the steps go on from it"
+        } else {
+            "dropped as a duplicate"
+        };
         let at = relative(Time::from_micros(record.at), now);
         lines.push(format!("  off the step: {}, {became}, {at}", record.place));
     }
     for (position, at) in &standing.late {
         let when = relative(Time::from_micros(*at), now);
-        lines.push(format!("  came late: {position}, {when}, {}", late_word(late)));
+        lines.push(format!(
+            "  came late: {position}, {when}, {}",
+            late_word(late)
+        ));
     }
     lines
 }
@@ -112,8 +137,15 @@ fn held(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<String> {
         if joint != Joint::Close {
             lines.push(format!("  … {joint} …"));
         }
-        let payload = cut(&one_line(&String::from_utf8_lossy(record.payload.as_bytes())), PAYLOAD_CHARS);
-        lines.push(format!("  held {} since {}: {payload}", record.position, relative(record.at, now)));
+        let payload = cut(
+            &one_line(&String::from_utf8_lossy(record.payload.as_bytes())),
+            PAYLOAD_CHARS,
+        );
+        lines.push(format!(
+            "  held {} since {}: {payload}",
+            record.position,
+            relative(record.at, now)
+        ));
     }
     let more = stored.count.saturating_sub(stored.records.len() as u64);
     if more > 0 {

@@ -68,14 +68,22 @@ pub(crate) struct CheckArgs {
 pub(super) async fn run(args: &CheckArgs, context: &Context) -> Result<Verdict, Trouble> {
     let table = &args.table.configured(context)?.table;
     let backstop = context.look().await?;
-    let mut checked = backstop.adopted(table).check().await.map_err(|error| failed(table, error))?;
+    let mut checked = backstop
+        .adopted(table)
+        .check()
+        .await
+        .map_err(|error| failed(table, error))?;
     checked.notes.extend(table.unshared(&context.config.store));
     if context.output.is_json() {
         context.output.json(&shape(&checked))?;
     } else {
         tell(table, &checked, args.plans, context)?;
     }
-    Ok(if checked.is_fine() { Verdict::Fine } else { Verdict::FallsShort })
+    Ok(if checked.is_fine() {
+        Verdict::Fine
+    } else {
+        Verdict::FallsShort
+    })
 }
 
 fn shape(checked: &Checked) -> CheckShape<'_> {
@@ -101,7 +109,11 @@ fn words_shape(words: &StatusWords) -> Vec<WordShape<'_>> {
     let mut shapes = Vec::with_capacity(words.words.len());
     for found in &words.words {
         let (rows, undated) = (found.rows, found.undated);
-        shapes.push(WordShape { word: found.word.as_deref(), rows, undated });
+        shapes.push(WordShape {
+            word: found.word.as_deref(),
+            rows,
+            undated,
+        });
     }
     shapes
 }
@@ -129,20 +141,29 @@ fn index_shape(index: &CheckedIndex) -> IndexShape<'_> {
 /// What we may not do, and why not.
 fn refused(checked: &Checked) -> impl Iterator<Item = (&'static str, &str)> {
     let both = [("read", &checked.may_read), ("changed", &checked.may_write)];
-    both.into_iter().filter_map(|(what, may)| Some((what, may.as_ref().err()?.as_str())))
+    both.into_iter()
+        .filter_map(|(what, may)| Some((what, may.as_ref().err()?.as_str())))
 }
 
 fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Result<(), Trouble> {
     let (output, paint) = (context.output, context.output.paint());
     let place = table.source().address();
-    output.line(format!("{} in {place} ({})", paint.bold(&checked.table), checked.database))?;
+    output.line(format!(
+        "{} in {place} ({})",
+        paint.bold(&checked.table),
+        checked.database
+    ))?;
     output.table(&columns(&checked.columns))?;
     for (what, why) in refused(checked) {
         output.line(paint.bad(format!("it may not be {what}: {}", why)))?;
     }
     tell_missing(table, checked, context)?;
-    let wanted: Vec<&String> =
-        checked.indexes.iter().filter(|index| index.existing.is_none()).map(|index| &index.ddl).collect();
+    let wanted: Vec<&String> = checked
+        .indexes
+        .iter()
+        .filter(|index| index.existing.is_none())
+        .map(|index| &index.ddl)
+        .collect();
     for index in &checked.indexes {
         if let Some(name) = &index.existing {
             output.line(format!("index {} is there: {}", name, index.why))?;
@@ -150,7 +171,9 @@ fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Res
     }
     if !wanted.is_empty() {
         output.blank()?;
-        output.line(paint.warning("Indexes by which due rows are found without a look at all others:"))?;
+        output.line(
+            paint.warning("Indexes by which due rows are found without a look at all others:"),
+        )?;
         statements(wanted.into_iter(), context)?;
     }
     tell_plans(checked, plans, context)?;
@@ -169,7 +192,10 @@ fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Res
 }
 
 fn has_nothing_open(checked: &Checked) -> bool {
-    checked.words.as_ref().is_some_and(StatusWords::has_nothing_open)
+    checked
+        .words
+        .as_ref()
+        .is_some_and(StatusWords::has_nothing_open)
 }
 
 /// How the columns that are there are named in the configuration, and the statements that add those that are not.
@@ -207,14 +233,25 @@ fn columns(columns: &[CheckedColumn]) -> Lines {
         };
         let problem = (column.problem.clone().unwrap_or_default(), Tone::Bad);
         let role = (column.role.to_owned(), Tone::Plain);
-        lines.toned([role, name, text(&column.type_name), text(&column.dates), problem]);
+        lines.toned([
+            role,
+            name,
+            text(&column.type_name),
+            text(&column.dates),
+            problem,
+        ]);
     }
     lines
 }
 
-fn statements<'a>(statements: impl Iterator<Item = &'a String>, context: &Context) -> Result<(), Trouble> {
+fn statements<'a>(
+    statements: impl Iterator<Item = &'a String>,
+    context: &Context,
+) -> Result<(), Trouble> {
     for statement in statements {
-        context.output.line(format!("  {}", context.output.paint().command(statement)))?;
+        context
+            .output
+            .line(format!("  {}", context.output.paint().command(statement)))?;
     }
     Ok(())
 }
@@ -225,8 +262,16 @@ fn tell_plans(checked: &Checked, whole: bool, context: &Context) -> Result<(), T
         return Ok(());
     }
     let short = |looks: &Looks| vec![looks.to_string()];
-    let now = if whole { checked.plan.clone() } else { short(&checked.looks()) };
-    let then = if whole { checked.plan_indexed.clone() } else { checked.looks_indexed().as_ref().map(short) };
+    let now = if whole {
+        checked.plan.clone()
+    } else {
+        short(&checked.looks())
+    };
+    let then = if whole {
+        checked.plan_indexed.clone()
+    } else {
+        checked.looks_indexed().as_ref().map(short)
+    };
     plan("How the database finds what is due:", &now, context)?;
     if let Some(then) = then {
         plan("How it would with these indexes:", &then, context)?;
@@ -241,7 +286,9 @@ fn plan(title: &str, plan: &[String], context: &Context) -> Result<(), Trouble> 
     context.output.blank()?;
     context.output.line(title)?;
     for line in plan {
-        context.output.line(format!("  {}", context.output.paint().dim(line)))?;
+        context
+            .output
+            .line(format!("  {}", context.output.paint().dim(line)))?;
     }
     Ok(())
 }

@@ -17,7 +17,11 @@ pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, 
     let table = &args.configured(context)?.table;
     let backstop = context.look().await?;
     let at = args.at.unwrap_or_else(|| backstop.now());
-    let rows = backstop.adopted(table).due(at, None).await.map_err(|error| failed(table, error))?;
+    let rows = backstop
+        .adopted(table)
+        .due(at, None)
+        .await
+        .map_err(|error| failed(table, error))?;
     let due: Vec<Value> = rows.into_iter().map(|row| row.key).collect();
     if context.output.is_json() {
         context.output.json(&DueShape { due })?;
@@ -34,7 +38,11 @@ pub(super) async fn run(args: &TableArgs, context: &Context) -> Result<Verdict, 
         }
         context.output.table(&lines)?;
         let is_cut = due.len() >= table.records_max();
-        let more = if is_cut { "; there may be more, for the passes after it" } else { "" };
+        let more = if is_cut {
+            "; there may be more, for the passes after it"
+        } else {
+            ""
+        };
         context.output.note(format!(
             "a pass at {} takes {}{more}",
             instant(at),

@@ -97,7 +97,11 @@ pub(super) async fn run(args: &RunArgs, context: &Context) -> Result<Verdict, Tr
             context.output.note(format!("note: {note}"));
         }
     }
-    Ok(if pass.unwritten > 0 { Verdict::FallsShort } else { Verdict::Fine })
+    Ok(if pass.unwritten > 0 {
+        Verdict::FallsShort
+    } else {
+        Verdict::Fine
+    })
 }
 
 /// The table with its handler: as the flags say, else as the configuration says.
@@ -115,8 +119,13 @@ fn handled(args: &RunArgs, context: &Context) -> Result<Table, Trouble> {
             format!("backstop table run {name} --exec CMD | --http URL, or a handler in {USUAL_FILE}"),
         ));
     }
-    config.handler.iter().try_for_each(|handler| programs::check(&format!("table {name}"), handler))?;
-    config.handled().map_err(|problem| Trouble::misuse(format!("table {name}: {problem}")))
+    config
+        .handler
+        .iter()
+        .try_for_each(|handler| programs::check(&format!("table {name}"), handler))?;
+    config
+        .handled()
+        .map_err(|problem| Trouble::misuse(format!("table {name}: {problem}")))
 }
 
 /// Runs it to its end, or to that of its handlers if a signal says so.
@@ -163,15 +172,26 @@ async fn pass(
 
 /// How far a pass is, for people who see no bar.
 fn so_far(table: &Table, progress: PassProgress) -> String {
-    let [total, done, succeeded, failed] =
-        [progress.total, progress.done(), progress.succeeded, progress.failed].map(|rows| count(rows as u64));
-    format!("{}: {done} of {total} rows so far, {succeeded} succeeded, {failed} failed", table.name())
+    let [total, done, succeeded, failed] = [
+        progress.total,
+        progress.done(),
+        progress.succeeded,
+        progress.failed,
+    ]
+    .map(|rows| count(rows as u64));
+    format!(
+        "{}: {done} of {total} rows so far, {succeeded} succeeded, {failed} failed",
+        table.name()
+    )
 }
 
 fn show(bar: &ProgressBar, progress: PassProgress) {
     bar.set_length(progress.total as u64);
     bar.set_position(progress.done() as u64);
-    let (succeeded, failed) = (count(progress.succeeded as u64), count(progress.failed as u64));
+    let (succeeded, failed) = (
+        count(progress.succeeded as u64),
+        count(progress.failed as u64),
+    );
     bar.set_message(format!("{succeeded} succeeded, {failed} failed"));
 }
 
@@ -199,7 +219,10 @@ fn shape(pass: &Pass, note: Option<String>) -> PassShape<'_> {
 }
 
 fn failure_shape(failed: &FailedRow) -> FailureShape<'_> {
-    FailureShape { id: &failed.key, error: &failed.error }
+    FailureShape {
+        id: &failed.key,
+        error: &failed.error,
+    }
 }
 
 fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
@@ -209,7 +232,11 @@ fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
     let mut parts = vec![
         format!("{} due", number(pass.due)),
         paint.good(format!("{} succeeded", number(pass.succeeded))),
-        if pass.failed > 0 { paint.bad(failed_text) } else { failed_text },
+        if pass.failed > 0 {
+            paint.bad(failed_text)
+        } else {
+            failed_text
+        },
     ];
     let rare = [
         (pass.released as u64, "left as they were"),
@@ -223,23 +250,42 @@ fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
         (pass.undated, "with a date or a count that cannot be read"),
         (pass.unkeyed, "with a key that cannot be noted down"),
     ];
-    parts.extend(rare.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))));
-    output.line(format!("{}: {} in {}", table.name(), parts.join(", "), about(pass.took)))?;
+    parts.extend(
+        rare.iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, what)| format!("{} {what}", count(*n))),
+    );
+    output.line(format!(
+        "{}: {} in {}",
+        table.name(),
+        parts.join(", "),
+        about(pass.took)
+    ))?;
     for failure in pass.failures.iter().take(TOLD_MAX) {
         output.line(format!("  {}: {}", failure.key, failure.error))?;
     }
-    if let Some(more) = pass.failures.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
+    if let Some(more) = pass
+        .failures
+        .len()
+        .checked_sub(TOLD_MAX)
+        .filter(|more| *more > 0)
+    {
         output.line(format!("  … and {} more", number(more)))?;
     }
     if pass.is_cut {
         let max = number(table.records_max());
-        output.note(format!("there may be more than the {max} that one pass takes; the next goes on"));
+        output.note(format!(
+            "there may be more than the {max} that one pass takes; the next goes on"
+        ));
     }
     if pass.unburied > 0 {
         output.note(format!("try: backstop table status {}", table.name()));
     }
     if pass.buried > 0 {
-        output.note(format!("try: backstop dead list --queue {}", table.letters_queue()));
+        output.note(format!(
+            "try: backstop dead list --queue {}",
+            table.letters_queue()
+        ));
     }
     Ok(())
 }

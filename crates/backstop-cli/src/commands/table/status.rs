@@ -52,19 +52,31 @@ pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict,
         }
     };
     let expired = if args.expired {
-        Some(adopted.expired(at, TABLE_TOLD_MAX).await.map_err(|error| failed(table, error))?)
+        Some(
+            adopted
+                .expired(at, TABLE_TOLD_MAX)
+                .await
+                .map_err(|error| failed(table, error))?,
+        )
     } else {
         None
     };
     if context.output.is_json() {
-        context.output.json(&StatusShape::new(&status, expired.as_deref()))?;
+        context
+            .output
+            .json(&StatusShape::new(&status, expired.as_deref()))?;
     } else {
         tell(table, &status, expired.as_deref(), context)?;
     }
     Ok(Verdict::Fine)
 }
 
-fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Context) -> Result<(), Trouble> {
+fn tell(
+    table: &Table,
+    status: &Status,
+    expired: Option<&[Value]>,
+    context: &Context,
+) -> Result<(), Trouble> {
     let (output, paint) = (context.output, context.output.paint());
     let name = paint.bold(table.name());
     output.line(format!(
@@ -79,24 +91,38 @@ fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Con
         "{} due, {} waiting, {}; {}",
         count(status.due),
         count(status.waiting),
-        if status.expired > 0 { paint.warning(expired_text) } else { expired_text },
+        if status.expired > 0 {
+            paint.warning(expired_text)
+        } else {
+            expired_text
+        },
         next(status)
     ))?;
     if let Some(failing) = &status.failing {
         output.line(paint.bad(passes(failing, status.at)))?;
     }
     if let Some(Unburied { rows, full }) = &status.unburied {
-        let told = format!("{} or more are not copied to the dead letters: {}", count(*rows), full.advice());
+        let told = format!(
+            "{} or more are not copied to the dead letters: {}",
+            count(*rows),
+            full.advice()
+        );
         output.line(paint.bad(told))?;
     }
     output.table(&ages(status))?;
     tell_hands(status, context)?;
     let never = [
         (status.undated, "a date or a count that cannot be read"),
-        (status.unkeyed, "no key, or one that is too long to be noted down"),
+        (
+            status.unkeyed,
+            "no key, or one that is too long to be noted down",
+        ),
     ];
     for (rows, what) in never.into_iter().filter(|(rows, _)| *rows > 0) {
-        output.line(paint.bad(format!("{} open rows have {what}: they are never tried", count(rows))))?;
+        output.line(paint.bad(format!(
+            "{} open rows have {what}: they are never tried",
+            count(rows)
+        )))?;
     }
     if let Some(expired) = expired {
         let mut lines = Lines::new(&["EXPIRED ROW"]);
@@ -105,7 +131,10 @@ fn tell(table: &Table, status: &Status, expired: Option<&[Value]>, context: &Con
         }
         output.table(&lines)?;
     } else if status.expired > 0 {
-        output.note(format!("try: backstop table status {} --expired", table.name()));
+        output.note(format!(
+            "try: backstop table status {} --expired",
+            table.name()
+        ));
     }
     Ok(())
 }
@@ -115,18 +144,30 @@ fn tell_hands(status: &Status, context: &Context) -> Result<(), Trouble> {
     if status.in_hand == 0 {
         return Ok(());
     }
-    context.output.line(format!("{} in the hands of runners", count(status.in_hand as u64)))?;
+    context.output.line(format!(
+        "{} in the hands of runners",
+        count(status.in_hand as u64)
+    ))?;
     let is_long = |row: &&InHand| status.at.since(row.since) >= LONG;
-    let long: Vec<&InHand> = status.hands.iter().filter(is_long).take(LONG_TOLD_MAX).collect();
+    let long: Vec<&InHand> = status
+        .hands
+        .iter()
+        .filter(is_long)
+        .take(LONG_TOLD_MAX)
+        .collect();
     if !long.is_empty() {
         let mut lines = Lines::new(&["LONG IN HAND", "SINCE", "RUNNER"]);
         for row in long {
-            lines.row([row.key.to_string(), relative(row.since, status.at), row.runner.clone()]);
+            lines.row([
+                row.key.to_string(),
+                relative(row.since, status.at),
+                row.runner.clone(),
+            ]);
         }
         context.output.table(&lines)?;
-        context
-            .output
-            .note("a handler that may hang keeps its place; `timeout` in the table's entry ends it");
+        context.output.note(
+            "a handler that may hang keeps its place; `timeout` in the table's entry ends it",
+        );
     }
     Ok(())
 }
@@ -139,23 +180,42 @@ fn next(status: &Status) -> String {
         Some(_) => "they are due now".to_owned(),
         None => "none will be".to_owned(),
     };
-    let last =
-        status.last_pass.map_or_else(|| "no pass yet".to_owned(), |at| format!("last pass {}", seen(at)));
+    let last = status.last_pass.map_or_else(
+        || "no pass yet".to_owned(),
+        |at| format!("last pass {}", seen(at)),
+    );
     format!("{due}; {last}")
 }
 
 /// Passes that fail, in a line.
 fn passes(failing: &Failing, at: Time) -> String {
-    let Failing { since, passes, error, .. } = failing;
-    let many = if *passes == 1 { "a pass".to_owned() } else { format!("{} passes", count(*passes)) };
-    format!("{many} failed since {} ({}), the last one of: {error}", instant(*since), relative(*since, at))
+    let Failing {
+        since,
+        passes,
+        error,
+        ..
+    } = failing;
+    let many = if *passes == 1 {
+        "a pass".to_owned()
+    } else {
+        format!("{} passes", count(*passes))
+    };
+    format!(
+        "{many} failed since {} ({}), the last one of: {error}",
+        instant(*since),
+        relative(*since, at)
+    )
 }
 
 fn ages(status: &Status) -> Lines {
     let mut lines = Lines::new(&["AGE", "TRIED EVERY", "NEW", "ERROR"]);
     for band in &status.bands {
-        let age = band.until.map_or_else(|| "older".to_owned(), |until| format!("up to {until}"));
-        let every = band.every.map_or_else(|| "–".to_owned(), |every| every.to_string());
+        let age = band
+            .until
+            .map_or_else(|| "older".to_owned(), |until| format!("up to {until}"));
+        let every = band
+            .every
+            .map_or_else(|| "–".to_owned(), |every| every.to_string());
         lines.row([age, every, count(band.new), count(band.error)]);
     }
     lines

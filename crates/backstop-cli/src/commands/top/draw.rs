@@ -12,7 +12,9 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
-use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState, Tabs, Wrap};
+use ratatui::widgets::{
+    Block, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState, Tabs, Wrap,
+};
 use ratatui::{Frame, symbols};
 
 /// Lines around the rows: title, tabs, the head of the table, the line of keys.
@@ -56,7 +58,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     .areas(frame.area());
     frame.render_widget(headline(state), title);
     frame.render_widget(tab_line(state.view), tabs);
-    let body = if state.view == View::Rates { chart(frame, state, body) } else { body };
+    let body = if state.view == View::Rates {
+        chart(frame, state, body)
+    } else {
+        body
+    };
     rows(frame, state, body);
     frame.render_widget(footline(state), foot);
     match &state.mode {
@@ -79,12 +85,19 @@ pub(super) fn text(state: &mut State, width: u16) -> String {
 }
 
 fn draw_page(frame: &mut Frame<'_>, state: &mut State) {
-    let [title, tabs, body] =
-        Layout::vertical([Constraint::Length(1), Constraint::Length(2), Constraint::Min(1)])
-            .areas(frame.area());
+    let [title, tabs, body] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(2),
+        Constraint::Min(1),
+    ])
+    .areas(frame.area());
     frame.render_widget(headline(state), title);
     frame.render_widget(tab_line(state.view), tabs);
-    let body = if state.view == View::Rates { chart(frame, state, body) } else { body };
+    let body = if state.view == View::Rates {
+        chart(frame, state, body)
+    } else {
+        body
+    };
     let sheet = state.sheet();
     frame.render_widget(table(&sheet), body);
     if sheet.rows.is_empty() {
@@ -95,20 +108,32 @@ fn draw_page(frame: &mut Frame<'_>, state: &mut State) {
 /// What a terminal shows, line by line.
 pub(super) fn lines(terminal: &Terminal<TestBackend>) -> Vec<String> {
     let buffer = terminal.backend().buffer();
-    let line = |y| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-    (0..buffer.area.height).map(|y| line(y).trim_end().to_owned()).collect()
+    let line = |y| {
+        (0..buffer.area.width)
+            .map(|x| buffer[(x, y)].symbol())
+            .collect::<String>()
+    };
+    (0..buffer.area.height)
+        .map(|y| line(y).trim_end().to_owned())
+        .collect()
 }
 
 fn headline(state: &State) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let dim = Style::new().add_modifier(Modifier::DIM);
-    let mut parts = vec![Span::styled("backstop", bold), Span::styled(format!("  {}", state.store), dim)];
+    let mut parts = vec![
+        Span::styled("backstop", bold),
+        Span::styled(format!("  {}", state.store), dim),
+    ];
     if let Some(figures) = &state.figures {
         let live: u64 = figures.queues.iter().map(|queue| queue.counts.live()).sum();
         let held: u64 = figures.streams.iter().map(|stream| stream.records).sum();
         let dead = figures.dead();
         let rate = pace(state.trail.rate(None, Flow::Done));
-        parts.push(Span::raw(format!("  {} live · {rate} done/s · ", count(live))));
+        parts.push(Span::raw(format!(
+            "  {} live · {rate} done/s · ",
+            count(live)
+        )));
         let tone = if dead > 0 { Tone::Bad } else { Tone::Plain };
         parts.push(Span::styled(format!("{} dead", count(dead)), style(tone)));
         parts.push(Span::raw(format!(
@@ -121,10 +146,16 @@ fn headline(state: &State) -> Line<'static> {
 }
 
 fn tab_line(view: View) -> Tabs<'static> {
-    let titles = View::ALL.iter().enumerate().map(|(at, view)| format!("{} {}", at + 1, view.title()));
+    let titles = View::ALL
+        .iter()
+        .enumerate()
+        .map(|(at, view)| format!("{} {}", at + 1, view.title()));
     let chosen = View::ALL.iter().position(|each| *each == view);
     let marked = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
-    Tabs::new(titles).select(chosen).highlight_style(marked).divider(symbols::line::VERTICAL)
+    Tabs::new(titles)
+        .select(chosen)
+        .highlight_style(marked)
+        .divider(symbols::line::VERTICAL)
 }
 
 /// The rate of all queues over time; answers what room is left.
@@ -132,12 +163,18 @@ fn chart(frame: &mut Frame<'_>, state: &State, area: Rect) -> Rect {
     let [top, rest] = Layout::vertical([Constraint::Length(CHART), Constraint::Min(1)]).areas(area);
     let line = state.trail.line(None, Flow::Done);
     let highest = line.iter().copied().max().unwrap_or_default();
-    let shown = &line[line.len().saturating_sub(usize::from(top.width.saturating_sub(2)))..];
+    let shown = &line[line
+        .len()
+        .saturating_sub(usize::from(top.width.saturating_sub(2)))..];
     #[expect(clippy::cast_precision_loss, reason = "a rate to look at")]
-    let title =
-        format!(" done a second, all queues; the highest is {} ", pace(Some(highest as f64 / 1_000.0)));
-    let spark =
-        Sparkline::default().data(shown).style(style(Tone::Good)).block(Block::bordered().title(title));
+    let title = format!(
+        " done a second, all queues; the highest is {} ",
+        pace(Some(highest as f64 / 1_000.0))
+    );
+    let spark = Sparkline::default()
+        .data(shown)
+        .style(style(Tone::Good))
+        .block(Block::bordered().title(title));
     frame.render_widget(spark, top);
     rest
 }
@@ -146,9 +183,16 @@ fn rows(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
     let sheet = with_selection(state.sheet(), state);
     state.rows_fit = usize::from(area.height.saturating_sub(1)).max(1);
     if sheet.rows.is_empty() {
-        let told = if state.filter.is_empty() { sheet.empty } else { "no row has this; Esc shows all again" };
+        let told = if state.filter.is_empty() {
+            sheet.empty
+        } else {
+            "no row has this; Esc shows all again"
+        };
         frame.render_widget(table(&sheet), area);
-        frame.render_widget(Paragraph::new(told).wrap(Wrap { trim: true }), below_head(area));
+        frame.render_widget(
+            Paragraph::new(told).wrap(Wrap { trim: true }),
+            below_head(area),
+        );
         return;
     }
     let marked = Style::new().add_modifier(Modifier::REVERSED);
@@ -170,22 +214,39 @@ fn with_selection(mut sheet: Sheet, state: &State) -> Sheet {
 }
 
 const fn below_head(area: Rect) -> Rect {
-    Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area }
+    Rect {
+        y: area.y + 1,
+        height: area.height.saturating_sub(1),
+        ..area
+    }
 }
 
 fn table(sheet: &Sheet) -> Table<'static> {
-    let head = sheet.titles.iter().map(|title| match title.strip_prefix('#') {
-        Some(number) => Cell::new(Text::from(number).alignment(Alignment::Right)),
-        None => Cell::new(*title),
-    });
+    let head = sheet
+        .titles
+        .iter()
+        .map(|title| match title.strip_prefix('#') {
+            Some(number) => Cell::new(Text::from(number).alignment(Alignment::Right)),
+            None => Cell::new(*title),
+        });
     let head = Row::new(head).style(Style::new().add_modifier(Modifier::BOLD));
-    let rows = sheet.rows.iter().map(|row| drawn(row, sheet.titles)).collect::<Vec<_>>();
-    Table::new(rows, widths(sheet)).header(head).column_spacing(2)
+    let rows = sheet
+        .rows
+        .iter()
+        .map(|row| drawn(row, sheet.titles))
+        .collect::<Vec<_>>();
+    Table::new(rows, widths(sheet))
+        .header(head)
+        .column_spacing(2)
 }
 
 fn drawn(row: &SheetRow, titles: &[&str]) -> Row<'static> {
     let cells = row.cells.iter().zip(titles).map(|((text, tone), title)| {
-        let alignment = if title.starts_with('#') { Alignment::Right } else { Alignment::Left };
+        let alignment = if title.starts_with('#') {
+            Alignment::Right
+        } else {
+            Alignment::Left
+        };
         Cell::new(Text::styled(text.clone(), style(*tone)).alignment(alignment))
     });
     Row::new(cells.collect::<Vec<_>>())
@@ -196,7 +257,12 @@ fn widths(sheet: &Sheet) -> Vec<Constraint> {
     let width = |at: usize| {
         let title = sheet.titles[at].trim_start_matches('#').chars().count();
         let cells = sheet.rows.iter().filter_map(|row| row.cells.get(at));
-        cells.map(|(text, _)| text.chars().count()).max().unwrap_or_default().max(title).min(COLUMN_MAX)
+        cells
+            .map(|(text, _)| text.chars().count())
+            .max()
+            .unwrap_or_default()
+            .max(title)
+            .min(COLUMN_MAX)
     };
     let last = sheet.titles.len() - 1;
     let is_text = !sheet.titles[last].starts_with('#');
@@ -210,10 +276,19 @@ fn widths(sheet: &Sheet) -> Vec<Constraint> {
 fn footline(state: &State) -> Line<'static> {
     let is_typing = state.mode == Mode::Filtering;
     match (&state.trouble, &state.notice) {
-        _ if is_typing => Line::from(format!("/{}▏  Enter keeps it, Esc shows all again", state.filter)),
+        _ if is_typing => Line::from(format!(
+            "/{}▏  Enter keeps it, Esc shows all again",
+            state.filter
+        )),
         (Some(trouble), _) => {
-            let figures = state.figures.as_ref().map(|figures| format!("figures of {}: ", figures.at));
-            Line::styled(format!("{}{trouble}", figures.unwrap_or_default()), style(Tone::Bad))
+            let figures = state
+                .figures
+                .as_ref()
+                .map(|figures| format!("figures of {}: ", figures.at));
+            Line::styled(
+                format!("{}{trouble}", figures.unwrap_or_default()),
+                style(Tone::Bad),
+            )
         }
         (None, Some(Notice::Failed(told))) => Line::styled(told.clone(), style(Tone::Bad)),
         (None, Some(Notice::Done(told))) => Line::styled(told.clone(), style(Tone::Good)),
@@ -242,14 +317,21 @@ fn asked(deed: &Deed) -> String {
     match deed {
         Deed::SetGate(queue, Gate::Paused) => format!("Pause {queue}?"),
         Deed::SetGate(queue, Gate::Open) => format!("Resume {queue}?"),
-        Deed::Requeue { queue, fingerprint, count } => {
+        Deed::Requeue {
+            queue,
+            fingerprint,
+            count,
+        } => {
             let letters = counted(*count, "dead letter");
             format!(
                 "Requeue {letters} of {queue} that died of the same ({fingerprint})?\nThey run again, with all attempts anew."
             )
         }
         Deed::Reset(name) => {
-            format!("Reset {}?\nWhat it keeps back runs at once.", one_line(&name.to_string()))
+            format!(
+                "Reset {}?\nWhat it keeps back runs at once.",
+                one_line(&name.to_string())
+            )
         }
         Deed::Order(worker, order) => {
             let worker = one_line(worker.as_str());
@@ -257,7 +339,9 @@ fn asked(deed: &Deed) -> String {
                 Order::Quiet => format!("Have {worker} take no new jobs?"),
                 Order::Resume => format!("Have {worker} go on?"),
                 Order::Stop => {
-                    format!("Stop {worker}?\nIt ends what it runs, within its grace, and then itself.")
+                    format!(
+                        "Stop {worker}?\nIt ends what it runs, within its grace, and then itself."
+                    )
                 }
             }
         }
@@ -266,15 +350,31 @@ fn asked(deed: &Deed) -> String {
 
 /// A box over the middle.
 fn over(frame: &mut Frame<'_>, title: &'static str, text: &str) {
-    let wide = text.lines().map(|line| line.chars().count()).max().unwrap_or_default();
+    let wide = text
+        .lines()
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or_default();
     let high = text.lines().count();
     let fit = |wanted: usize, most: u16| u16::try_from(wanted).unwrap_or(u16::MAX).min(most);
     let area = frame.area();
     let (width, height) = (fit(wide + 4, area.width), fit(high + 2, area.height));
-    let place = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
+    let place = Rect {
+        x: (area.width - width) / 2,
+        y: (area.height - height) / 2,
+        width,
+        height,
+    };
     frame.render_widget(Clear, place);
-    let block = Block::bordered().title(title).padding(ratatui::widgets::Padding::horizontal(1));
-    frame.render_widget(Paragraph::new(text.to_owned()).wrap(Wrap { trim: false }).block(block), place);
+    let block = Block::bordered()
+        .title(title)
+        .padding(ratatui::widgets::Padding::horizontal(1));
+    frame.render_widget(
+        Paragraph::new(text.to_owned())
+            .wrap(Wrap { trim: false })
+            .block(block),
+        place,
+    );
 }
 
 fn style(tone: Tone) -> Style {

@@ -67,7 +67,10 @@ impl Figures {
 
     /// Dead letters of all queues.
     pub(super) fn dead(&self) -> u64 {
-        self.queues.iter().map(|queue| queue.counts.of(State::Dead)).sum()
+        self.queues
+            .iter()
+            .map(|queue| queue.counts.of(State::Dead))
+            .sum()
     }
 
     /// For programs, with the rates of `trail`.
@@ -104,7 +107,10 @@ fn rates(trail: &Trail, queue: Option<&QueueStatus>) -> Value {
 
 /// How long the job that is next in line has been waiting for its turn.
 pub(super) fn oldest(queue: &QueueStatus, now: Time) -> Option<Span> {
-    queue.next_ready.filter(|at| *at <= now).map(|at| now.since(at))
+    queue
+        .next_ready
+        .filter(|at| *at <= now)
+        .map(|at| now.since(at))
 }
 
 #[cfg(test)]
@@ -123,15 +129,37 @@ mod tests {
         let queues = vec!["q".parse().unwrap()];
         for name in ["vanished", "stopped"] {
             let (worker, until) = (WorkerName::new(name), now.after(Span::secs(15)));
-            let beat = Beat { worker: worker.clone(), queues: queues.clone(), leases: Vec::new(), until };
+            let beat = Beat {
+                worker: worker.clone(),
+                queues: queues.clone(),
+                leases: Vec::new(),
+                until,
+            };
             store.beat(beat, now).await.unwrap();
             let number = LeaseNumber::from_i64(1);
-            let wants = vec![Want { queue: queues[0].clone(), max: 1 }];
-            store.claim(Claim { number, worker, until, wants }, now).await.unwrap();
+            let wants = vec![Want {
+                queue: queues[0].clone(),
+                max: 1,
+            }];
+            store
+                .claim(
+                    Claim {
+                        number,
+                        worker,
+                        until,
+                        wants,
+                    },
+                    now,
+                )
+                .await
+                .unwrap();
         }
         let names = async || {
             let workers = Figures::read(&test.backstop).await.unwrap().workers;
-            workers.into_iter().map(|worker| worker.status.name.to_string()).collect::<Vec<_>>()
+            workers
+                .into_iter()
+                .map(|worker| worker.status.name.to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(names().await, ["stopped", "vanished"]);
         test.clock.advance(SILENT.plus(Span::secs(1)));

@@ -36,14 +36,22 @@ pub(super) async fn run(
     context: &Context,
 ) -> Result<Verdict, Trouble> {
     let letters = dead::letters(&backstop, context);
-    let signals = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()].map(signal);
+    let signals = [
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+        SignalKind::interrupt(),
+    ]
+    .map(signal);
     let [terminate, hangup, interrupt] = signals;
     let signals = [terminate?, hangup?, interrupt?];
     // This also makes a panic give the terminal back before it is told.
     let mut terminal = ratatui::try_init().map_err(|error| {
-        Trouble::new(format!("the terminal cannot be drawn on: {error}")).advise("backstop top --once")
+        Trouble::new(format!("the terminal cannot be drawn on: {error}"))
+            .advise("backstop top --once")
     })?;
-    let ended = Live::start(&backstop, letters, interval).show(state, &mut terminal, signals).await;
+    let ended = Live::start(&backstop, letters, interval)
+        .show(state, &mut terminal, signals)
+        .await;
     ratatui::restore();
     ended?;
     Ok(Verdict::Fine)
@@ -64,7 +72,12 @@ impl Live {
         std::thread::spawn(move || read_keys(&key_sender));
         let (sender, readings) = mpsc::channel(1);
         let now = Arc::new(Notify::new());
-        tokio::spawn(read_store(backstop.clone(), interval, Arc::clone(&now), sender));
+        tokio::spawn(read_store(
+            backstop.clone(),
+            interval,
+            Arc::clone(&now),
+            sender,
+        ));
         Self {
             changes: backstop.changes(&Context::who()),
             letters,
@@ -118,7 +131,11 @@ impl Live {
 
     /// Does it beside the drawing: a slow store must not hold up keys.
     fn perform(&self, deeds: Vec<Deed>) {
-        let (changes, letters, sender) = (self.changes.clone(), self.letters.clone(), self.notices.0.clone());
+        let (changes, letters, sender) = (
+            self.changes.clone(),
+            self.letters.clone(),
+            self.notices.0.clone(),
+        );
         tokio::spawn(async move {
             let notice = performed(&deeds, &changes, &letters).await;
             // Whoever asked may have left.
@@ -151,11 +168,15 @@ async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<S
                 Gate::Open => changes.resume(queue).await?,
             }
             match gate {
-                Gate::Paused => format!("{queue} is paused; it takes jobs in and keeps them. P resumes it"),
+                Gate::Paused => {
+                    format!("{queue} is paused; it takes jobs in and keeps them. P resumes it")
+                }
                 Gate::Open => format!("{queue} is open"),
             }
         }
-        Deed::Requeue { queue, fingerprint, .. } => {
+        Deed::Requeue {
+            queue, fingerprint, ..
+        } => {
             let filter = DeadFilter {
                 queue: Some(queue.clone()),
                 fingerprint: Some(*fingerprint),
@@ -166,11 +187,18 @@ async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<S
                 0 => String::new(),
                 number => format!("; {number} stay, since their unique key has another holder"),
             };
-            format!("{} of {queue} requeued{refused}", counted(changed.count, "dead letter"))
+            format!(
+                "{} of {queue} requeued{refused}",
+                counted(changed.count, "dead letter")
+            )
         }
         Deed::Order(worker, order) => ordered(worker, *order, changes.order(worker, *order).await?),
         Deed::Reset(name) => {
-            let word = if changes.reset(name).await? { "reset" } else { "gone" };
+            let word = if changes.reset(name).await? {
+                "reset"
+            } else {
+                "gone"
+            };
             format!("{name} is {word}")
         }
     })
@@ -180,8 +208,12 @@ fn ordered(worker: &WorkerName, order: Order, given: Option<Given>) -> String {
     match (given.map(|given| given.ordered), order) {
         (None, _) => format!("{worker} is gone"),
         (Some(Ordered::TooLate), _) => format!("{worker} has begun to stop"),
-        (Some(_), Order::Quiet) => format!("{worker} takes no new jobs within seconds. P has it go on"),
-        (Some(_), Order::Resume) => format!("{worker} goes on within seconds, unless it has begun to stop"),
+        (Some(_), Order::Quiet) => {
+            format!("{worker} takes no new jobs within seconds. P has it go on")
+        }
+        (Some(_), Order::Resume) => {
+            format!("{worker} goes on within seconds, unless it has begun to stop")
+        }
         (Some(_), Order::Stop) => format!("{worker} ends what it runs, and then itself"),
     }
 }

@@ -39,13 +39,26 @@ pub(super) struct Row {
 
 impl Row {
     fn new(id: &impl ToString, cells: impl IntoIterator<Item = (String, Tone)>) -> Self {
-        let cells = cells.into_iter().map(|(text, tone)| (one_line(&text), tone)).collect();
-        Self { id: id.to_string(), cells, queue: None, again: None, worker: None }
+        let cells = cells
+            .into_iter()
+            .map(|(text, tone)| (one_line(&text), tone))
+            .collect();
+        Self {
+            id: id.to_string(),
+            cells,
+            queue: None,
+            again: None,
+            worker: None,
+        }
     }
 
     /// Whether one of its cells has this text, whose letters are small.
     pub(super) fn has(&self, wanted: &str) -> bool {
-        wanted.is_empty() || self.cells.iter().any(|(text, _)| text.to_lowercase().contains(wanted))
+        wanted.is_empty()
+            || self
+                .cells
+                .iter()
+                .any(|(text, _)| text.to_lowercase().contains(wanted))
     }
 }
 
@@ -64,24 +77,50 @@ pub(super) struct Sheet {
 pub(super) fn of(view: View, figures: Option<&Figures>, trail: &Trail) -> Sheet {
     let (titles, empty) = words(view);
     let Some(figures) = figures else {
-        return Sheet { titles, rows: Vec::new(), empty: "reading the store …" };
+        return Sheet {
+            titles,
+            rows: Vec::new(),
+            empty: "reading the store …",
+        };
     };
     let now = figures.at;
     let rows = match view {
-        View::Queues => {
-            figures.queues.iter().map(|queue| of_queue(queue, &figures.guards, now, trail)).collect()
-        }
-        View::Rates => figures.queues.iter().map(|queue| of_rates(queue, trail)).collect(),
-        View::Workers => figures.workers.iter().map(|worker| of_worker(worker, now)).collect(),
-        View::Dead => figures.groups.iter().map(|group| of_group(group, now)).collect(),
+        View::Queues => figures
+            .queues
+            .iter()
+            .map(|queue| of_queue(queue, &figures.guards, now, trail))
+            .collect(),
+        View::Rates => figures
+            .queues
+            .iter()
+            .map(|queue| of_rates(queue, trail))
+            .collect(),
+        View::Workers => figures
+            .workers
+            .iter()
+            .map(|worker| of_worker(worker, now))
+            .collect(),
+        View::Dead => figures
+            .groups
+            .iter()
+            .map(|group| of_group(group, now))
+            .collect(),
         View::Streams => figures
             .streams
             .iter()
             .map(|stream| of_stream(stream, figures.alarms.of(&stream.name), now))
             .collect(),
-        View::Breakers => figures.guards.iter().map(|guard| of_guard(guard, now)).collect(),
+        View::Breakers => figures
+            .guards
+            .iter()
+            .map(|guard| of_guard(guard, now))
+            .collect(),
     };
-    Sheet { titles, rows, empty }
+    Sheet {
+        titles,
+        rows,
+        empty,
+    }
 }
 
 const fn words(view: View) -> (&'static [&'static str], &'static str) {
@@ -101,11 +140,25 @@ const fn words(view: View) -> (&'static [&'static str], &'static str) {
             "no queues yet; try: backstop push emails '{\"to\":\"ada@example.org\"}'",
         ),
         View::Rates => (
-            &["QUEUE", "#PUSHED/S", "#DONE/S", "#DEAD/S", "DONE, OVER TIME"],
+            &[
+                "QUEUE",
+                "#PUSHED/S",
+                "#DONE/S",
+                "#DEAD/S",
+                "DONE, OVER TIME",
+            ],
             "no queues yet; try: backstop push emails '{\"to\":\"ada@example.org\"}'",
         ),
         View::Workers => (
-            &["WORKER", "STATE", "#RUNNING", "#MEMORY", "#UP", "#LAST BEAT", "QUEUES"],
+            &[
+                "WORKER",
+                "STATE",
+                "#RUNNING",
+                "#MEMORY",
+                "#UP",
+                "#LAST BEAT",
+                "QUEUES",
+            ],
             "nobody works; try: backstop work emails --exec ./send-mail",
         ),
         View::Dead => (
@@ -128,7 +181,14 @@ const fn words(view: View) -> (&'static [&'static str], &'static str) {
             "no streams yet; try: backstop stream serve uptime --exec ./handle",
         ),
         View::Breakers => (
-            &["NAME", "WHAT", "STATE", "#FAILURES", "NEXT PROBE", "LAST CHANGE"],
+            &[
+                "NAME",
+                "WHAT",
+                "STATE",
+                "#FAILURES",
+                "NEXT PROBE",
+                "LAST CHANGE",
+            ],
             "no breakers yet; a queue has one if the configuration says so: breaker = {}",
         ),
     }
@@ -140,7 +200,10 @@ fn plain(text: &impl ToString) -> (String, Tone) {
 
 /// A number that should be none.
 fn bad(number: u64) -> (String, Tone) {
-    (count(number), if number > 0 { Tone::Bad } else { Tone::Plain })
+    (
+        count(number),
+        if number > 0 { Tone::Bad } else { Tone::Plain },
+    )
 }
 
 fn of_queue(queue: &QueueStatus, guards: &[GuardStatus], now: Time, trail: &Trail) -> Row {
@@ -156,7 +219,10 @@ fn of_queue(queue: &QueueStatus, guards: &[GuardStatus], now: Time, trail: &Trai
         plain(&oldest(queue, now).map(about).unwrap_or_default()),
         plain(&pace(trail.rate(Some(&queue.name), Flow::Done))),
     ];
-    Row { queue: Some(queue.name.clone()), ..Row::new(&queue.name, cells) }
+    Row {
+        queue: Some(queue.name.clone()),
+        ..Row::new(&queue.name, cells)
+    }
 }
 
 fn of_rates(queue: &QueueStatus, trail: &Trail) -> Row {
@@ -166,33 +232,66 @@ fn of_rates(queue: &QueueStatus, trail: &Trail) -> Row {
         plain(&queue.name),
         plain(&rate(Flow::Pushed)),
         plain(&rate(Flow::Done)),
-        (pace(dead), if dead.is_some_and(|rate| rate > 0.0) { Tone::Bad } else { Tone::Plain }),
+        (
+            pace(dead),
+            if dead.is_some_and(|rate| rate > 0.0) {
+                Tone::Bad
+            } else {
+                Tone::Plain
+            },
+        ),
         (bars(&trail.line(Some(&queue.name), Flow::Done)), Tone::Good),
     ];
-    Row { queue: Some(queue.name.clone()), ..Row::new(&queue.name, cells) }
+    Row {
+        queue: Some(queue.name.clone()),
+        ..Row::new(&queue.name, cells)
+    }
 }
 
 fn of_worker(info: &WorkerInfo, now: Time) -> Row {
     let (status, about_it, health) = (&info.status, &info.about, info.health(now));
     let silent = now.since(status.seen_at);
     let queues: Vec<&str> = status.queues.iter().map(QueueName::as_str).collect();
-    let beat = (about(silent), if silent > SILENT { Tone::Bad } else { Tone::Plain });
+    let beat = (
+        about(silent),
+        if silent > SILENT {
+            Tone::Bad
+        } else {
+            Tone::Plain
+        },
+    );
     let cells = [
         plain(&status.name),
         (health.as_str().to_owned(), worker::toned(health)),
         plain(&count(status.running)),
         plain(&about_it.memory.map(bytes).unwrap_or_default()),
-        plain(&about_it.since.map(|since| about(now.since(since))).unwrap_or_default()),
+        plain(
+            &about_it
+                .since
+                .map(|since| about(now.since(since)))
+                .unwrap_or_default(),
+        ),
         beat,
         plain(&queues.join(", ")),
     ];
-    Row { worker: Some((status.name.clone(), health)), ..Row::new(&status.name, cells) }
+    Row {
+        worker: Some((status.name.clone(), health)),
+        ..Row::new(&status.name, cells)
+    }
 }
 
 fn of_group(group: &DeadGroup, now: Time) -> Row {
-    let again =
-        Deed::Requeue { queue: group.queue.clone(), fingerprint: group.fingerprint, count: group.count };
-    let kind = group.sample.kind.as_ref().map(ToString::to_string).unwrap_or_default();
+    let again = Deed::Requeue {
+        queue: group.queue.clone(),
+        fingerprint: group.fingerprint,
+        count: group.count,
+    };
+    let kind = group
+        .sample
+        .kind
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let cells = [
         plain(&group.queue),
         bad(group.count),
@@ -202,21 +301,41 @@ fn of_group(group: &DeadGroup, now: Time) -> Row {
         plain(&cut(&group.sample.error, ERROR_CHARS)),
     ];
     let id = format!("{}/{}", group.queue, group.fingerprint);
-    Row { queue: Some(group.queue.clone()), again: Some(again), ..Row::new(&id, cells) }
+    Row {
+        queue: Some(group.queue.clone()),
+        again: Some(again),
+        ..Row::new(&id, cells)
+    }
 }
 
 fn of_stream(stream: &StreamStatus, ringing: &[Alarm], now: Time) -> Row {
     let number = |which: Count| plain(&count(stream.counts[which]));
     let watched = |which: Count, alarm: Alarm| {
-        let tone = if ringing.contains(&alarm) { Tone::Bad } else { Tone::Plain };
+        let tone = if ringing.contains(&alarm) {
+            Tone::Bad
+        } else {
+            Tone::Plain
+        };
         (count(stream.counts[which]), tone)
     };
-    let held = (count(stream.records), if stream.records > 0 { Tone::Warning } else { Tone::Plain });
+    let held = (
+        count(stream.records),
+        if stream.records > 0 {
+            Tone::Warning
+        } else {
+            Tone::Plain
+        },
+    );
     let cells = [
         plain(&stream.name),
         plain(&count(stream.keys)),
         held,
-        plain(&stream.oldest.map(|at| about(now.since(at))).unwrap_or_default()),
+        plain(
+            &stream
+                .oldest
+                .map(|at| about(now.since(at)))
+                .unwrap_or_default(),
+        ),
         number(Count::Handled),
         number(Count::Misses),
         number(Count::Late),
@@ -234,11 +353,25 @@ fn of_guard(guard: &GuardStatus, now: Time) -> Row {
         plain(&what(&guard.name)),
         breaker::standing(guard),
         plain(&count(u64::from(guard.status.failure_count))),
-        plain(&guard.status.next_probe_at.map(|at| relative(at, now)).unwrap_or_default()),
-        plain(&last.map(|event| format!("{}, {}", event.why, relative(event.at, now))).unwrap_or_default()),
+        plain(
+            &guard
+                .status
+                .next_probe_at
+                .map(|at| relative(at, now))
+                .unwrap_or_default(),
+        ),
+        plain(
+            &last
+                .map(|event| format!("{}, {}", event.why, relative(event.at, now)))
+                .unwrap_or_default(),
+        ),
     ];
     let again = guard.is_shut().then(|| Deed::Reset(guard.name.clone()));
-    Row { queue: Some(guard.name.queue().clone()), again, ..Row::new(&guard.name, cells) }
+    Row {
+        queue: Some(guard.name.queue().clone()),
+        again,
+        ..Row::new(&guard.name, cells)
+    }
 }
 
 /// A rate as people read it.
@@ -258,7 +391,11 @@ pub(super) fn bars(line: &[u64]) -> String {
     let highest = line.iter().copied().max().unwrap_or_default();
     let bar = |number: &u64| match highest {
         0 => HEIGHTS[0],
-        _ => HEIGHTS[usize::try_from(number.saturating_mul(7).div_ceil(highest)).unwrap_or(7).min(7)],
+        _ => {
+            HEIGHTS[usize::try_from(number.saturating_mul(7).div_ceil(highest))
+                .unwrap_or(7)
+                .min(7)]
+        }
     };
     line.iter().map(bar).collect()
 }

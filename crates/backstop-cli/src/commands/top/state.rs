@@ -35,8 +35,14 @@ pub(crate) enum View {
 
 impl View {
     /// All of them, in the order of their keys.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Queues, Self::Rates, Self::Workers, Self::Dead, Self::Streams, Self::Breakers];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Queues,
+        Self::Rates,
+        Self::Workers,
+        Self::Dead,
+        Self::Streams,
+        Self::Breakers,
+    ];
 
     /// Its name on the tab.
     pub(super) const fn title(self) -> &'static str {
@@ -52,7 +58,10 @@ impl View {
 
     /// So many tabs further, around the end.
     fn turned(self, by: usize) -> Self {
-        let at = Self::ALL.iter().position(|view| *view == self).unwrap_or_default();
+        let at = Self::ALL
+            .iter()
+            .position(|view| *view == self)
+            .unwrap_or_default();
         Self::ALL[(at + by) % Self::ALL.len()]
     }
 }
@@ -226,7 +235,9 @@ impl State {
             KeyCode::Char(digit @ '1'..='6') => self.show(View::ALL[digit as usize - '1' as usize]),
             KeyCode::Char('j') | KeyCode::Down => self.go(self.at.saturating_add(1)),
             KeyCode::Char('k') | KeyCode::Up => self.go(self.at.saturating_sub(1)),
-            KeyCode::Char('l') | KeyCode::PageDown => self.go(self.at.saturating_add(self.rows_fit)),
+            KeyCode::Char('l') | KeyCode::PageDown => {
+                self.go(self.at.saturating_add(self.rows_fit))
+            }
             KeyCode::Char('h') | KeyCode::PageUp => self.go(self.at.saturating_sub(self.rows_fit)),
             KeyCode::Char('g') | KeyCode::Home => self.go(0),
             KeyCode::Char('G') | KeyCode::End => self.go(usize::MAX),
@@ -286,7 +297,11 @@ impl State {
     fn select_all(&mut self) {
         let rows = self.sheet().rows;
         let is_all = rows.iter().all(|row| self.is_selected(row));
-        self.selected = rows.into_iter().filter(|_| !is_all).map(|row| row.id).collect();
+        self.selected = rows
+            .into_iter()
+            .filter(|_| !is_all)
+            .map(|row| row.id)
+            .collect();
     }
 
     /// What is done is done to those that were selected: they are not selected for the next.
@@ -309,7 +324,10 @@ impl State {
     /// Finds the chosen row again; if it is gone, the one in its place.
     fn settle(&mut self) {
         let rows = self.sheet().rows;
-        let found = self.chosen.as_ref().and_then(|chosen| rows.iter().position(|row| row.id == *chosen));
+        let found = self
+            .chosen
+            .as_ref()
+            .and_then(|chosen| rows.iter().position(|row| row.id == *chosen));
         self.at = found.unwrap_or_else(|| self.at.min(rows.len().saturating_sub(1)));
         self.chosen = rows.get(self.at).map(|row| row.id.clone());
     }
@@ -322,19 +340,33 @@ impl State {
     fn meant(&self) -> Vec<Row> {
         let mut rows = self.sheet().rows;
         rows.retain(|row| self.is_selected(row));
-        if rows.is_empty() { self.row().into_iter().collect() } else { rows }
+        if rows.is_empty() {
+            self.row().into_iter().collect()
+        } else {
+            rows
+        }
     }
 
     /// Pausing loses nothing and is undone by the same key: for one queue a capital letter is enough.
     fn turn_gate(&mut self) -> Wish {
-        let names: BTreeSet<QueueName> = self.meant().into_iter().filter_map(|row| row.queue).collect();
+        let names: BTreeSet<QueueName> = self
+            .meant()
+            .into_iter()
+            .filter_map(|row| row.queue)
+            .collect();
         let known = self.figures.iter().flat_map(|figures| &figures.queues);
         let queues: Vec<_> = known.filter(|queue| names.contains(&queue.name)).collect();
         // Of several, none is opened while another gets paused by the same key.
         let is_open = queues.iter().any(|queue| queue.gate == Gate::Open);
-        let (meant, gate) = if is_open { (Gate::Open, Gate::Paused) } else { (Gate::Paused, Gate::Open) };
+        let (meant, gate) = if is_open {
+            (Gate::Open, Gate::Paused)
+        } else {
+            (Gate::Paused, Gate::Open)
+        };
         let turned = queues.iter().filter(|queue| queue.gate == meant);
-        let deeds: Vec<Deed> = turned.map(|queue| Deed::SetGate(queue.name.clone(), gate)).collect();
+        let deeds: Vec<Deed> = turned
+            .map(|queue| Deed::SetGate(queue.name.clone(), gate))
+            .collect();
         match deeds.len() {
             0 => {
                 let told = "P pauses a queue: choose one in Queues or Rates";
@@ -348,17 +380,32 @@ impl State {
 
     /// To quiet a worker loses nothing either, and is undone by the same key.
     fn turn_workers(&mut self) -> Wish {
-        let workers: Vec<_> = self.meant().into_iter().filter_map(|row| row.worker).collect();
+        let workers: Vec<_> = self
+            .meant()
+            .into_iter()
+            .filter_map(|row| row.worker)
+            .collect();
         let takes = |health: Health| matches!(health, Health::Live | Health::Silent);
         // Of several, none goes on while another is quieted by the same key.
         let any_takes = workers.iter().any(|(_, health)| takes(*health));
-        let order = if any_takes { Order::Quiet } else { Order::Resume };
-        let is_meant = |health: Health| if any_takes { takes(health) } else { health == Health::Quiet };
+        let order = if any_takes {
+            Order::Quiet
+        } else {
+            Order::Resume
+        };
+        let is_meant = |health: Health| {
+            if any_takes {
+                takes(health)
+            } else {
+                health == Health::Quiet
+            }
+        };
         let meant = workers.into_iter().filter(|(_, health)| is_meant(*health));
         let deeds: Vec<Deed> = meant.map(|(name, _)| Deed::Order(name, order)).collect();
         match deeds.len() {
             0 => {
-                let told = "P quiets a worker, or has it go on: this one has begun to stop, or is none";
+                let told =
+                    "P quiets a worker, or has it go on: this one has begun to stop, or is none";
                 self.notice = Some(Notice::Failed(told.to_owned()));
             }
             1 => return self.wish(deeds),
@@ -370,7 +417,9 @@ impl State {
     fn ask_to_stop(&mut self) {
         let workers = self.meant().into_iter().filter_map(|row| row.worker);
         let there = workers.filter(|(_, health)| health.is_there() && *health != Health::Stopping);
-        let deeds: Vec<Deed> = there.map(|(name, _)| Deed::Order(name, Order::Stop)).collect();
+        let deeds: Vec<Deed> = there
+            .map(|(name, _)| Deed::Order(name, Order::Stop))
+            .collect();
         if !deeds.is_empty() {
             self.mode = Mode::Asked(deeds);
             return;
@@ -380,12 +429,17 @@ impl State {
     }
 
     fn ask(&mut self) {
-        let deeds: Vec<Deed> = self.meant().into_iter().filter_map(|row| row.again).collect();
+        let deeds: Vec<Deed> = self
+            .meant()
+            .into_iter()
+            .filter_map(|row| row.again)
+            .collect();
         if !deeds.is_empty() {
             self.mode = Mode::Asked(deeds);
             return;
         }
-        let told = "R requeues a group of dead letters, or resets a breaker: choose one in its view";
+        let told =
+            "R requeues a group of dead letters, or resets a breaker: choose one in its view";
         self.notice = Some(Notice::Failed(told.to_owned()));
     }
 }

@@ -38,8 +38,15 @@ impl Trail {
         if self.0.back().is_some_and(|last| last.at >= figures.at) {
             return;
         }
-        let totals = figures.queues.iter().map(|queue| (queue.name.clone(), queue.totals)).collect();
-        self.0.push_back(Reading { at: figures.at, totals });
+        let totals = figures
+            .queues
+            .iter()
+            .map(|queue| (queue.name.clone(), queue.totals))
+            .collect();
+        self.0.push_back(Reading {
+            at: figures.at,
+            totals,
+        });
         if self.0.len() > READINGS_MAX {
             self.0.pop_front();
         }
@@ -49,7 +56,10 @@ impl Trail {
     pub(super) fn rate(&self, queue: Option<&QueueName>, flow: Flow) -> Option<f64> {
         let last = self.0.back()?;
         let since = last.at.before(RATE_OVER);
-        let within = self.0.iter().find(|reading| reading.at >= since && reading.at < last.at);
+        let within = self
+            .0
+            .iter()
+            .find(|reading| reading.at >= since && reading.at < last.at);
         let first = within.or_else(|| self.0.iter().rev().nth(1))?;
         Some(per_second(first, last, queue, flow))
     }
@@ -57,14 +67,21 @@ impl Trail {
     /// How many a second between each two readings, in thousandths, the newest last.
     pub(super) fn line(&self, queue: Option<&QueueName>, flow: Flow) -> Vec<u64> {
         let pairs = self.0.iter().zip(self.0.iter().skip(1));
-        #[expect(clippy::cast_sign_loss, reason = "a count that grew, over time that passed")]
+        #[expect(
+            clippy::cast_sign_loss,
+            reason = "a count that grew, over time that passed"
+        )]
         let thousandths = |rate: f64| (rate * 1_000.0) as u64;
-        pairs.map(|(before, after)| thousandths(per_second(before, after, queue, flow))).collect()
+        pairs
+            .map(|(before, after)| thousandths(per_second(before, after, queue, flow)))
+            .collect()
     }
 }
 
 fn per_second(before: &Reading, after: &Reading, queue: Option<&QueueName>, flow: Flow) -> f64 {
-    let grown = after.count(queue, flow).saturating_sub(before.count(queue, flow));
+    let grown = after
+        .count(queue, flow)
+        .saturating_sub(before.count(queue, flow));
     #[expect(clippy::cast_precision_loss, reason = "a rate to look at")]
     let grown = grown as f64;
     grown / after.at.since(before.at).as_secs_f64().max(0.001)

@@ -79,7 +79,9 @@ impl Stage {
                 Self::Ending
             }
             Self::Ending | Self::Forced => {
-                context.output.announce("stopping at once: running jobs are called off and given back");
+                context
+                    .output
+                    .announce("stopping at once: running jobs are called off and given back");
                 running.force();
                 Self::Forced
             }
@@ -104,7 +106,9 @@ struct Heard(Option<Instant>);
 impl Heard {
     /// Whether a signal that comes at `now` counts.
     fn counts(&mut self, now: Instant) -> bool {
-        let is_same = self.0.is_some_and(|last| now.saturating_duration_since(last) < SAME_WITHIN);
+        let is_same = self
+            .0
+            .is_some_and(|last| now.saturating_duration_since(last) < SAME_WITHIN);
         if !is_same {
             self.0 = Some(now);
         }
@@ -115,8 +119,15 @@ impl Heard {
 impl Signals {
     /// Listens from now on. A signal that comes before would end the process, and every run with it.
     pub(crate) fn listen() -> Result<Self, Trouble> {
-        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate, heard: Heard::default() })
+        let (interrupt, terminate) = (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        );
+        Ok(Self {
+            interrupt,
+            terminate,
+            heard: Heard::default(),
+        })
     }
 
     pub(crate) async fn next(&mut self) {
@@ -143,12 +154,19 @@ struct Watch<'a> {
 impl<'a> Watch<'a> {
     fn new(context: &'a Context) -> Self {
         let line = progress::spinner(context.output.shows_progress(), "{spinner} {msg}");
-        Self { line, context, seen: std::collections::VecDeque::new(), has_told_of_pause: false }
+        Self {
+            line,
+            context,
+            seen: std::collections::VecDeque::new(),
+            has_told_of_pause: false,
+        }
     }
 
     fn show(&mut self, progress: Progress) {
         let rate = self.rate(progress.done);
-        let running = progress.started.saturating_sub(progress.settled() + progress.lost);
+        let running = progress
+            .started
+            .saturating_sub(progress.settled() + progress.lost);
         self.line.set_message(format!(
             "{} running · {} done ({}/s) · {} retried · {} dead",
             count(running),
@@ -167,7 +185,11 @@ impl<'a> Watch<'a> {
         }
         let (since, before) = self.seen.front().copied().unwrap_or((now, done));
         let secs = now.duration_since(since).as_secs_f64();
-        #[expect(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "a rate to look at")]
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            reason = "a rate to look at"
+        )]
         let rate = (done.saturating_sub(before) as f64 / secs.max(0.001)) as u64;
         rate
     }
@@ -192,9 +214,10 @@ impl<'a> Watch<'a> {
             if queue.gate == Gate::Paused && waits && !self.has_told_of_pause {
                 self.has_told_of_pause = true;
                 let resume = format!("backstop queue resume {}", queue.name);
-                self.context
-                    .output
-                    .note(format!("queue {} is paused and not empty; try: {resume}", queue.name));
+                self.context.output.note(format!(
+                    "queue {} is paused and not empty; try: {resume}",
+                    queue.name
+                ));
             }
         }
         Ok(live)

@@ -119,13 +119,32 @@ fn check_answer(what: &str, answer: &Answer) {
 
 /// A store with a password, where jobs with secrets died of errors with secrets.
 fn given() -> Place {
-    let place = Place::at(postgres().fresh_url().replace("backstop@", "backstop:canary-store@"));
+    let place = Place::at(
+        postgres()
+            .fresh_url()
+            .replace("backstop@", "backstop:canary-store@"),
+    );
     place.write("backstop.toml", CONFIG);
     let payload = r#"{"to":"ada","password":"canary-payload"}"#;
     for (queue, id) in [("mail", "mail-1"), ("web", "web-1")] {
-        check_answer("push", &place.run(["push", queue, payload, "--id", id, "-vv"]).succeeded());
+        check_answer(
+            "push",
+            &place
+                .run(["push", queue, payload, "--id", id, "-vv"])
+                .succeeded(),
+        );
     }
-    let record = ["stream", "push", "s", payload, "--key", "k", "--position", "60000", "-vv"];
+    let record = [
+        "stream",
+        "push",
+        "s",
+        payload,
+        "--key",
+        "k",
+        "--position",
+        "60000",
+        "-vv",
+    ];
     check_answer("stream push", &place.run(record).succeeded());
     place
 }
@@ -134,12 +153,24 @@ fn given() -> Place {
 fn a_secret_is_in_no_log_and_in_no_list() {
     let place = given();
     for format in ["text", "json"] {
-        let work = ["--log-format", format, "work", "mail", "web", "--until-empty", "-vv"];
+        let work = [
+            "--log-format",
+            format,
+            "work",
+            "mail",
+            "web",
+            "--until-empty",
+            "-vv",
+        ];
         let answer = place.run(work).exits(i32::from(format == "text"));
         check_answer("work", &answer);
     }
     let dead = place.json(["dead", "list"]);
-    assert_eq!(dead["dead"].as_array().map(Vec::len), Some(2), "both died: {dead}");
+    assert_eq!(
+        dead["dead"].as_array().map(Vec::len),
+        Some(2),
+        "both died: {dead}"
+    );
     assert!(dead.to_string().contains("[redacted]"), "{dead}");
     for line in LISTS {
         for more in ["-vv", "--json"] {
@@ -166,7 +197,10 @@ fn a_secret_is_on_no_page_and_in_no_answer() {
     let place = given();
     let bearer = |scope: &str| {
         let made: Value = place.json(["token", "create", "--scope", scope]);
-        format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap())
+        format!(
+            "Authorization: Bearer {}\r\n",
+            made["token"].as_str().unwrap()
+        )
     };
     let (reader, admin) = (bearer("read"), bearer("admin"));
     place.run(["work", "mail", "web", "--until-empty"]).exits(1);

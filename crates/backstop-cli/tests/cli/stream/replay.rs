@@ -2,11 +2,20 @@ use crate::place::{Place, json_args};
 use serde_json::{Value, json};
 
 fn replay(stream: &str, lines: &[Value]) -> (Vec<Value>, Value) {
-    let input = lines.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+    let input = lines
+        .iter()
+        .map(Value::to_string)
+        .collect::<Vec<_>>()
+        .join("\n");
     let args = ["stream", "replay", "--stream", stream, "--input", "-"];
-    let answer = Place::new().feed(input.as_bytes(), json_args(args)).succeeded();
-    let mut told: Vec<Value> =
-        answer.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let answer = Place::new()
+        .feed(input.as_bytes(), json_args(args))
+        .succeeded();
+    let mut told: Vec<Value> = answer
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let summary = told.pop().unwrap()["summary"].take();
     (told, summary)
 }
@@ -52,13 +61,32 @@ fn a_duplicate_off_the_step_is_told_and_counted_apart() {
         json!({ "at_ms": 0, "key": "a", "effect": "duplicate", "position": 180_000 }),
     ];
     assert_eq!(told, expected);
-    assert_eq!((&summary["duplicates"], &summary["off_step"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        (&summary["duplicates"], &summary["off_step"]),
+        (&json!(2), &json!(1))
+    );
     let input = lines.map(|line| line.to_string()).join("\n");
-    let args = ["stream", "replay", "--stream", r#"{"step":"5m"}"#, "--input", "-"];
+    let args = [
+        "stream",
+        "replay",
+        "--stream",
+        r#"{"step":"5m"}"#,
+        "--input",
+        "-",
+    ];
     let text = Place::new().feed(input.as_bytes(), args).succeeded().stdout;
-    assert!(text.contains("a  handled 180000 (180000 is not on the step of 300000 from 60000)"), "{text}");
-    assert!(text.contains("a  duplicate 120000 (120000 is not on the step of 300000 from 180000)"), "{text}");
-    assert!(text.contains("2 duplicates (1 of them not on the step)"), "{text}");
+    assert!(
+        text.contains("a  handled 180000 (180000 is not on the step of 300000 from 60000)"),
+        "{text}"
+    );
+    assert!(
+        text.contains("a  duplicate 120000 (120000 is not on the step of 300000 from 180000)"),
+        "{text}"
+    );
+    assert!(
+        text.contains("2 duplicates (1 of them not on the step)"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -73,16 +101,34 @@ fn the_worked_example_of_the_document_ends_as_it_says() {
     let handled: Vec<(i64, i64)> = told
         .iter()
         .filter(|effect| effect["effect"] == "handled")
-        .map(|effect| (effect["at_ms"].as_i64().unwrap(), effect["position"].as_i64().unwrap()))
+        .map(|effect| {
+            (
+                effect["at_ms"].as_i64().unwrap(),
+                effect["position"].as_i64().unwrap(),
+            )
+        })
         .collect();
-    assert_eq!(handled, [(0, minute(3, 59)), (31_000, minute(4, 0)), (31_000, minute(4, 1))]);
     assert_eq!(
-        (&summary["misses"], &summary["cleared"], &summary["rescheduling"]),
+        handled,
+        [
+            (0, minute(3, 59)),
+            (31_000, minute(4, 0)),
+            (31_000, minute(4, 1))
+        ]
+    );
+    assert_eq!(
+        (
+            &summary["misses"],
+            &summary["cleared"],
+            &summary["rescheduling"]
+        ),
         (&json!(0), &json!(1), &json!(1))
     );
     let (told, _) = replay(r#"{"step":"1m"}"#, &lines);
     assert_eq!(
-        told.iter().filter(|effect| effect["at_ms"] == 15_000 && effect["effect"] == "handled").count(),
+        told.iter()
+            .filter(|effect| effect["at_ms"] == 15_000 && effect["effect"] == "handled")
+            .count(),
         2
     );
 }
@@ -101,9 +147,26 @@ fn events_of_keys_and_of_the_store_are_played() {
     ];
     let stream = r#"{"step":"1m","retry":{"kind":"constant","every":"1s","max_attempts":2}}"#;
     let (told, summary) = replay(stream, &lines);
-    let words: Vec<&str> = told.iter().map(|effect| effect["effect"].as_str().unwrap()).collect();
-    assert_eq!(words, ["wait", "handled", "cleared", "miss", "handled", "forgotten", "handled"]);
-    assert_eq!((&summary["handled"], &summary["misses"]), (&json!(3), &json!(1)));
+    let words: Vec<&str> = told
+        .iter()
+        .map(|effect| effect["effect"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        words,
+        [
+            "wait",
+            "handled",
+            "cleared",
+            "miss",
+            "handled",
+            "forgotten",
+            "handled"
+        ]
+    );
+    assert_eq!(
+        (&summary["handled"], &summary["misses"]),
+        (&json!(3), &json!(1))
+    );
 }
 
 #[test]
@@ -113,11 +176,28 @@ fn what_cannot_be_played_is_named_with_its_line() {
         let args = ["stream", "replay", "--stream", stream, "--input", "-"];
         place.feed(input.as_bytes(), args).complains(2, parts);
     };
-    check(r#"{"step":"1m"}"#, "{\"at_ms\":0,\"key\":\"a\"}\n", &["line 1", "neither a record nor an event"]);
-    check("{}", "{\"at_ms\":0,\"key\":\"a\",\"position\":1}\n", &["line 1", "no step"]);
-    check(r#"{"step":"1m"}"#, "{\"at_ms\":0,\"event\":\"boom\"}\n", &["`boom` is no event"]);
-    let late = "{\"at_ms\":9,\"key\":\"a\",\"position\":1}\n{\"at_ms\":8,\"key\":\"a\",\"position\":2}\n";
-    check(r#"{"step":"1m"}"#, late, &["line 2", "in the order of their at_ms"]);
+    check(
+        r#"{"step":"1m"}"#,
+        "{\"at_ms\":0,\"key\":\"a\"}\n",
+        &["line 1", "neither a record nor an event"],
+    );
+    check(
+        "{}",
+        "{\"at_ms\":0,\"key\":\"a\",\"position\":1}\n",
+        &["line 1", "no step"],
+    );
+    check(
+        r#"{"step":"1m"}"#,
+        "{\"at_ms\":0,\"event\":\"boom\"}\n",
+        &["`boom` is no event"],
+    );
+    let late =
+        "{\"at_ms\":9,\"key\":\"a\",\"position\":1}\n{\"at_ms\":8,\"key\":\"a\",\"position\":2}\n";
+    check(
+        r#"{"step":"1m"}"#,
+        late,
+        &["line 2", "in the order of their at_ms"],
+    );
     check(r#"{"max_held":0}"#, "", &["--stream: max_held is 0"]);
     place
         .run(["stream", "replay", "--input", "nosuch.ndjson"])

@@ -46,7 +46,12 @@ struct Jumps {
 
 impl Jumps {
     fn new(seed: u64, begin: Time) -> Self {
-        let mut jumps = Self { dice: Dice(seed), from: begin, until: begin, ahead: Span::ZERO };
+        let mut jumps = Self {
+            dice: Dice(seed),
+            from: begin,
+            until: begin,
+            ahead: Span::ZERO,
+        };
         jumps.next(begin);
         jumps
     }
@@ -54,7 +59,9 @@ impl Jumps {
     /// The next one begins some weeks behind `after`.
     fn next(&mut self, after: Time) {
         self.from = after.after(Span::hours(24 + self.dice.roll(24 * 50).cast_signed()));
-        self.until = self.from.after(Span::minutes(1 + self.dice.roll(180).cast_signed()));
+        self.until = self
+            .from
+            .after(Span::minutes(1 + self.dice.roll(180).cast_signed()));
         self.ahead = Span::minutes(2 + self.dice.roll(20 * 1_440).cast_signed());
     }
 
@@ -64,7 +71,11 @@ impl Jumps {
 
     /// How far ahead the clock is.
     fn ahead(&self, now: Time) -> Span {
-        if self.is_on(now) { self.ahead } else { Span::ZERO }
+        if self.is_on(now) {
+            self.ahead
+        } else {
+            Span::ZERO
+        }
     }
 }
 
@@ -80,8 +91,15 @@ struct Case {
 impl Case {
     fn years(&self) -> (Time, Time) {
         // The island left out a day in December 2011. Years that are over: no country changes its mind about them.
-        let (begin, end) = if self.zone == "Pacific/Apia" { (2011, 2013) } else { (2024, 2026) };
-        (time(&format!("{begin}-01-01T00:00:30Z")), time(&format!("{end}-01-01T00:00:00Z")))
+        let (begin, end) = if self.zone == "Pacific/Apia" {
+            (2011, 2013)
+        } else {
+            (2024, 2026)
+        };
+        (
+            time(&format!("{begin}-01-01T00:00:30Z")),
+            time(&format!("{end}-01-01T00:00:00Z")),
+        )
     }
 }
 
@@ -108,7 +126,12 @@ struct Scheduler {
 
 impl Scheduler {
     fn new(now: Time) -> Self {
-        Self { step: Step::Idle, settled: None, look: (now, now), awake: now }
+        Self {
+            step: Step::Idle,
+            settled: None,
+            look: (now, now),
+            awake: now,
+        }
     }
 
     /// The next step, with what it knew when it took the last one.
@@ -124,14 +147,25 @@ impl Scheduler {
         }
         let (from, decided) = self.look;
         let pages = |shared: &Shared| -> Vec<Entry> {
-            let pages = shared.pages.range(Day::of(from)..).flat_map(|(_, page)| page.entries());
+            let pages = shared
+                .pages
+                .range(Day::of(from)..)
+                .flat_map(|(_, page)| page.entries());
             pages.filter(|entry| !entry.is_void(now)).copied().collect()
         };
         match std::mem::replace(&mut self.step, Step::Idle) {
             Step::Idle => {
-                let known: BTreeSet<Time> = pages(shared).iter().map(|entry| entry.instant).collect();
-                let decision =
-                    decide(schedule, Seen { standing: &shared.standing, from, known: &known }, now);
+                let known: BTreeSet<Time> =
+                    pages(shared).iter().map(|entry| entry.instant).collect();
+                let decision = decide(
+                    schedule,
+                    Seen {
+                        standing: &shared.standing,
+                        from,
+                        known: &known,
+                    },
+                    now,
+                );
                 self.step = Step::Decided(decision.enter);
                 Some(now)
             }
@@ -141,14 +175,22 @@ impl Scheduler {
                 for entry in entries.extract_if(.., |entry| Some(Day::of(entry.instant)) == day) {
                     shared.enter(entry, now, is_ahead);
                 }
-                self.step = if entries.is_empty() { Step::Entered } else { Step::Decided(entries) };
+                self.step = if entries.is_empty() {
+                    Step::Entered
+                } else {
+                    Step::Decided(entries)
+                };
                 Some(now)
             }
             Step::Entered => {
                 let due = pages(shared).into_iter().filter(|entry| entry.is_due(now));
                 let fired = due.map(|entry| {
                     let at = shared.enqueue(entry.instant, now);
-                    Entry { what: What::after(at.since(entry.instant), schedule.missed.grace), at, ..entry }
+                    Entry {
+                        what: What::after(at.since(entry.instant), schedule.missed.grace),
+                        at,
+                        ..entry
+                    }
                 });
                 self.step = Step::Fired(fired.collect());
                 Some(now)
@@ -175,7 +217,10 @@ impl Shared {
 
     /// Enters what was decided, by a clock that is ahead or right.
     fn enter(&mut self, entry: Entry, now: Time, is_ahead: bool) {
-        let is_known = self.page(entry.instant).entries().any(|known| known.instant == entry.instant);
+        let is_known = self
+            .page(entry.instant)
+            .entries()
+            .any(|known| known.instant == entry.instant);
         if self.page(entry.instant).enter(entry, now) {
             self.anew += u32::from(is_known);
             self.early.remove(&entry.instant);
@@ -209,7 +254,11 @@ fn absence(dice: &mut Dice) -> Span {
 
 fn check_raced(case: &Case, tally: &mut Tally) {
     let (begin, end) = case.years();
-    let schedule = Schedule { missed: case.missed, since: None, ..schedule(case.cron, case.zone) };
+    let schedule = Schedule {
+        missed: case.missed,
+        since: None,
+        ..schedule(case.cron, case.zone)
+    };
     let mut shared = Shared {
         pages: BTreeMap::new(),
         standing: standing_of(&schedule, begin),
@@ -223,7 +272,10 @@ fn check_raced(case: &Case, tally: &mut Tally) {
     let mut jumps = Jumps::new(case.seed ^ 0xc10c, begin);
     let mut dice = Dice(case.seed);
     let mut schedulers: Vec<Scheduler> = (0..3).map(|_| Scheduler::new(begin)).collect();
-    let (mut pauses, mut pause_changes) = (Vec::new(), begin.after(Span::days(dice.roll(60).cast_signed())));
+    let (mut pauses, mut pause_changes) = (
+        Vec::new(),
+        begin.after(Span::days(dice.roll(60).cast_signed())),
+    );
     loop {
         let at = (0..3).min_by_key(|at| schedulers[*at].awake).unwrap();
         let now = schedulers[at].awake;
@@ -237,7 +289,11 @@ fn check_raced(case: &Case, tally: &mut Tally) {
             }
             *tally.entry("the clock jumped".to_owned()).or_default() += 1;
             // None at the end: what it would decide about is not looked at any more.
-            jumps.next(if now.after(Span::days(80)) < end { now } else { end });
+            jumps.next(if now.after(Span::days(80)) < end {
+                now
+            } else {
+                end
+            });
         }
         if now >= pause_changes && !jumps.is_on(now) {
             pauses.push(now);
@@ -248,13 +304,18 @@ fn check_raced(case: &Case, tally: &mut Tally) {
         }
         if dice.roll(12) == 0 {
             // Killed wherever it is; another one takes its place after a while.
-            *tally.entry(schedulers[at].step.killed().to_owned()).or_default() += 1;
+            *tally
+                .entry(schedulers[at].step.killed().to_owned())
+                .or_default() += 1;
             schedulers[at] = Scheduler::new(now.after(absence(&mut dice)));
             continue;
         }
         let ahead = jumps.ahead(now);
         let seen = (now.after(ahead), !ahead.is_zero());
-        let next = schedulers[at].go_on(&schedule, &mut shared, seen).unwrap().before(ahead);
+        let next = schedulers[at]
+            .go_on(&schedule, &mut shared, seen)
+            .unwrap()
+            .before(ahead);
         if matches!(schedulers[at].step, Step::Entered) && schedulers[at].look.1 <= now {
             shared.looks.insert(schedulers[at].look.1, now);
         }
@@ -286,20 +347,49 @@ impl Step {
     }
 }
 
-fn check_ledger(case: &Case, schedule: &Schedule, shared: &Shared, pauses: &[Time], tally: &mut Tally) {
+fn check_ledger(
+    case: &Case,
+    schedule: &Schedule,
+    shared: &Shared,
+    pauses: &[Time],
+    tally: &mut Tally,
+) {
     let (begin, end) = case.years();
-    let name = format!("{} in {}, {:?}, seed {}", case.cron, case.zone, case.missed.policy, case.seed);
-    let expected: BTreeSet<Time> = schedule.between(begin.before(Span::micros(1)), end).collect();
-    let entries: BTreeMap<Time, Entry> =
-        shared.pages.values().flat_map(|page| page.entries().map(|entry| (entry.instant, *entry))).collect();
+    let name = format!(
+        "{} in {}, {:?}, seed {}",
+        case.cron, case.zone, case.missed.policy, case.seed
+    );
+    let expected: BTreeSet<Time> = schedule
+        .between(begin.before(Span::micros(1)), end)
+        .collect();
+    let entries: BTreeMap<Time, Entry> = shared
+        .pages
+        .values()
+        .flat_map(|page| page.entries().map(|entry| (entry.instant, *entry)))
+        .collect();
     let entered: BTreeSet<Time> = entries.keys().copied().collect();
-    let differ: Vec<String> = entered.symmetric_difference(&expected).map(Time::to_string).collect();
-    assert_eq!(differ, Vec::<String>::new(), "{name}: one entry for each instant, and no other");
-    assert_eq!(entries.len(), case.due, "{name}: as many as were counted elsewhere");
+    let differ: Vec<String> = entered
+        .symmetric_difference(&expected)
+        .map(Time::to_string)
+        .collect();
+    assert_eq!(
+        differ,
+        Vec::<String>::new(),
+        "{name}: one entry for each instant, and no other"
+    );
+    assert_eq!(
+        entries.len(),
+        case.due,
+        "{name}: as many as were counted elsewhere"
+    );
     let (mut wanted, mut with_job) = (0, 0);
     for (instant, entry) in &entries {
         let has_job = entry.what.has_job();
-        assert_eq!(has_job, shared.jobs.contains_key(instant), "{name}: {entry:?}");
+        assert_eq!(
+            has_job,
+            shared.jobs.contains_key(instant),
+            "{name}: {entry:?}"
+        );
         let inserted = shared.inserted.get(instant).copied().unwrap_or_default();
         assert_eq!(inserted, u32::from(has_job), "{name}: {entry:?}");
         // In a pause: an odd number of its changes came before.
@@ -309,7 +399,10 @@ fn check_ledger(case: &Case, schedule: &Schedule, shared: &Shared, pauses: &[Tim
             // It stands only because nobody looked from its instant on, until the clock was there again or nobody looks back so far.
             let until = entry.at.before(Span::minutes(1)).max(*instant);
             let seen = *instant..until.min(instant.after(case.missed.look_back));
-            let looked = shared.looks.range(seen).find(|(_, entered)| **entered < until);
+            let looked = shared
+                .looks
+                .range(seen)
+                .find(|(_, entered)| **entered < until);
             assert_eq!(looked, None, "{name}: {entry:?}");
         } else {
             // What was agreed on before its time knew of no later pause.
@@ -318,25 +411,51 @@ fn check_ledger(case: &Case, schedule: &Schedule, shared: &Shared, pauses: &[Tim
         }
         wanted += usize::from(!is_paused);
         with_job += usize::from(has_job);
-        let why = entry.what.why().map(|why| format!(" ({why})")).unwrap_or_default();
+        let why = entry
+            .what
+            .why()
+            .map(|why| format!(" ({why})"))
+            .unwrap_or_default();
         *tally.entry(format!("{}{why}", entry.what)).or_default() += 1;
     }
-    assert!(wanted * 3 > case.due, "{name}: only {wanted} of {} were outside pauses", case.due);
-    assert!(with_job * 10 > wanted * 7, "{name}: only {with_job} of {wanted} were fired");
-    assert!(shared.refused > 10, "{name}: only {} times somebody was faster", shared.refused);
+    assert!(
+        wanted * 3 > case.due,
+        "{name}: only {wanted} of {} were outside pauses",
+        case.due
+    );
+    assert!(
+        with_job * 10 > wanted * 7,
+        "{name}: only {with_job} of {wanted} were fired"
+    );
+    assert!(
+        shared.refused > 10,
+        "{name}: only {} times somebody was faster",
+        shared.refused
+    );
 }
 
 /// Whether what the ledger says of an instant can be so.
-fn is_true(entry: &Entry, is_paused: bool, missed: &Missed, entries: &BTreeMap<Time, Entry>) -> bool {
+fn is_true(
+    entry: &Entry,
+    is_paused: bool,
+    missed: &Missed,
+    entries: &BTreeMap<Time, Entry>,
+) -> bool {
     let late = entry.at.since(entry.instant);
-    let (is_missing, policy) = (late > missed.grace && late < missed.look_back, missed.policy);
+    let (is_missing, policy) = (
+        late > missed.grace && late < missed.look_back,
+        missed.policy,
+    );
     match entry.what {
         What::Skipped(Why::Paused) => is_paused,
         _ if is_paused => false,
         What::Fired | What::Late | What::MadeUp => entry.what == What::after(late, missed.grace),
         What::Skipped(_) => is_missing && policy == Policy::Skip,
         What::Coalesced(into) => {
-            is_missing && policy == Policy::One && into > entry.instant && entries.contains_key(&into)
+            is_missing
+                && policy == Policy::One
+                && into > entry.instant
+                && entries.contains_key(&into)
         }
         What::Missed(Why::TooOld) => late >= missed.look_back,
         What::Missed(_) => is_missing && policy == Policy::All,
@@ -376,12 +495,22 @@ const HAPPENED: [&str; 14] = [
 
 #[test]
 fn three_that_race_sleep_and_are_killed_fire_each_instant_once_and_explain_the_others() {
-    let all = Missed { policy: Policy::All, ..Missed::default() };
+    let all = Missed {
+        policy: Policy::All,
+        ..Missed::default()
+    };
     let policies = [
         all,
         Missed::default(),
-        Missed { policy: Policy::Skip, ..all },
-        Missed { max: 2, look_back: Span::days(2), ..all },
+        Missed {
+            policy: Policy::Skip,
+            ..all
+        },
+        Missed {
+            max: 2,
+            look_back: Span::days(2),
+            ..all
+        },
     ];
     let expressions = ["30 2 * * *", "10 */6 * * *", "15,45 1 * * 6", "30 8 * * *"];
     let mut tally = Tally::new();
@@ -396,7 +525,16 @@ fn three_that_race_sleep_and_are_killed_fire_each_instant_once_and_explain_the_o
     for (seed, (zone, due)) in (1..).zip(ZONES.into_iter().zip(DUE)) {
         for (at, (cron, due)) in expressions.into_iter().zip(due).enumerate() {
             let missed = policies[(at + seed) % 4];
-            check_raced(&Case { cron, zone, due, missed, seed: seed as u64 * 7_919 }, &mut tally);
+            check_raced(
+                &Case {
+                    cron,
+                    zone,
+                    due,
+                    missed,
+                    seed: seed as u64 * 7_919,
+                },
+                &mut tally,
+            );
         }
     }
     let happened: Vec<&str> = tally.keys().map(String::as_str).collect();

@@ -71,7 +71,8 @@ fn around_every_change_of_clocks_the_instants_are_those_of_a_minute_by_minute_wa
         } else {
             ("2025-01-01T00:00:00Z", "2027-01-01T00:00:00Z")
         };
-        let (begin, end): (Timestamp, Timestamp) = (years.0.parse().unwrap(), years.1.parse().unwrap());
+        let (begin, end): (Timestamp, Timestamp) =
+            (years.0.parse().unwrap(), years.1.parse().unwrap());
         let at: Vec<i64> = zone
             .following(begin)
             .map(|change| change.timestamp().as_second())
@@ -83,8 +84,9 @@ fn around_every_change_of_clocks_the_instants_are_those_of_a_minute_by_minute_wa
             for (cron, is_fixed) in EXPRESSIONS {
                 let expected = walked(cron, is_fixed, &zone, from, until);
                 let after = Time::from_micros(from * 1_000_000 - 1);
-                let found: Vec<Time> =
-                    schedule(cron, name).between(after, Time::from_micros(until * 1_000_000 - 1)).collect();
+                let found: Vec<Time> = schedule(cron, name)
+                    .between(after, Time::from_micros(until * 1_000_000 - 1))
+                    .collect();
                 assert_eq!(found, expected, "{cron} in {name}");
             }
         }

@@ -94,17 +94,26 @@ impl Line {
     }
 }
 
-fn record(written: &Written<'_>, key: &str, position: i64, step: Option<i64>) -> Result<Event, BadLine> {
+fn record(
+    written: &Written<'_>,
+    key: &str,
+    position: i64,
+    step: Option<i64>,
+) -> Result<Event, BadLine> {
     let payload = written.payload.map_or("null", RawValue::get);
     let record = Record {
         key: StreamKey::new(key)?,
         position,
         step: written.step_ms.or(step).ok_or(BadLine::NoStep)?,
         tenant: written.tenant.as_deref().map(Into::into),
-        payload: Payload::json(payload.to_owned()).map_err(|error| BadLine::Shape(error.to_string()))?,
+        payload: Payload::json(payload.to_owned())
+            .map_err(|error| BadLine::Shape(error.to_string()))?,
     };
     record.check()?;
-    Ok(Event::Record { record, fail: written.fail.unwrap_or(0) })
+    Ok(Event::Record {
+        record,
+        fail: written.fail.unwrap_or(0),
+    })
 }
 
 fn happening(event: &str, key: Option<&str>) -> Result<Event, BadLine> {
@@ -119,7 +128,9 @@ fn happening(event: &str, key: Option<&str>) -> Result<Event, BadLine> {
         }
         (other, _) => {
             let known = "forget, disable, enable (of a key), store_down, store_up";
-            return Err(BadLine::Shape(format!("`{other}` is no event; there are {known}")));
+            return Err(BadLine::Shape(format!(
+                "`{other}` is no event; there are {known}"
+            )));
         }
     })
 }

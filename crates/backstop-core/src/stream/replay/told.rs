@@ -39,7 +39,12 @@ pub struct Effect {
 }
 
 impl Effect {
-    pub(super) fn new(at: Time, key: StreamKey, effect: &'static str, position: Option<i64>) -> Self {
+    pub(super) fn new(
+        at: Time,
+        key: StreamKey,
+        effect: &'static str,
+        position: Option<i64>,
+    ) -> Self {
         Self {
             at_ms: at.as_millis(),
             key,
@@ -57,7 +62,10 @@ impl Effect {
 
 /// What it came to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of `Count`, which says what they count")]
+#[expect(
+    missing_docs,
+    reason = "the fields are those of `Count`, which says what they count"
+)]
 pub struct Summary {
     pub added: u64,
     pub removed: u64,

@@ -13,9 +13,16 @@ fn worked(window: &mut Window, rules: &Rules, now: Time) -> Vec<String> {
     let mut called = Vec::new();
     while let Some(step) = window.next(rules, now) {
         if let Step::Call(call) = step {
-            let range =
-                if let Call::MissRange { to, .. } = call { format!("-{}", to / STEP) } else { String::new() };
-            called.push(format!("{} {}{range}", call.as_str(), call.position() / STEP));
+            let range = if let Call::MissRange { to, .. } = call {
+                format!("-{}", to / STEP)
+            } else {
+                String::new()
+            };
+            called.push(format!(
+                "{} {}{range}",
+                call.as_str(),
+                call.position() / STEP
+            ));
             window.done(call, now);
         }
     }
@@ -41,7 +48,11 @@ fn taken(
         called.extend(worked(&mut window, rules, now));
         let wake = window.wake(rules, now);
         kept.advance(window.change());
-        assert_eq!(kept.counts.held(), kept.records.len() as u64, "added less removed is held");
+        assert_eq!(
+            kept.counts.held(),
+            kept.records.len() as u64,
+            "added less removed is held"
+        );
         if wake != Some(now) {
             return called;
         }
@@ -50,18 +61,28 @@ fn taken(
 }
 
 fn handled(slots: impl IntoIterator<Item = i64>) -> Vec<String> {
-    slots.into_iter().map(|slot| format!("handled {slot}")).collect()
+    slots
+        .into_iter()
+        .map(|slot| format!("handled {slot}"))
+        .collect()
 }
 
 #[test]
 fn records_that_were_not_loaded_are_not_missing() {
     for max_held in [3, 1_000] {
         let rules = rules(|rules| rules.max_held = max_held);
-        let mut kept = Kept { window: 4, ..Kept::default() };
+        let mut kept = Kept {
+            window: 4,
+            ..Kept::default()
+        };
         for slot in 0..10 {
             kept.offer(&record(slot), Time::default());
         }
-        assert_eq!(taken(&mut kept, &[10], None, &rules, Time::default()), handled(0..=10), "{max_held}");
+        assert_eq!(
+            taken(&mut kept, &[10], None, &rules, Time::default()),
+            handled(0..=10),
+            "{max_held}"
+        );
         assert_eq!(kept.counts[Count::Misses], 0);
     }
 }
@@ -73,7 +94,9 @@ fn what_arrived_under_a_worker_that_died_counts_as_added() {
         kept.offer(&record(slot), Time::default());
     }
     let mut window = kept.load();
-    let Some(Step::Call(call)) = window.next(&usual(), Time::default()) else { panic!("the baseline") };
+    let Some(Step::Call(call)) = window.next(&usual(), Time::default()) else {
+        panic!("the baseline")
+    };
     window.done(call, Time::default());
     kept.advance(window.change());
     // It dies here, with 3 and 5 kept and not yet looked at.
@@ -90,8 +113,14 @@ fn a_correction_leaves_the_retries_of_another_record_alone() {
     window.arrive((2..12).map(record), Time::default());
     worked(&mut window, &rules, Time::default());
     window.arrive([record(12)], Time::default());
-    let Some(Step::Call(call)) = window.next(&rules, Time::default()) else { panic!("12 has its turn") };
-    let failure = Failure { wish: None, error: "no", roll: Roll::LOWEST };
+    let Some(Step::Call(call)) = window.next(&rules, Time::default()) else {
+        panic!("12 has its turn")
+    };
+    let failure = Failure {
+        wish: None,
+        error: "no",
+        roll: Roll::LOWEST,
+    };
     window.failed(call, &rules, failure, Time::default());
     let failing = window.standing().failing.clone();
     window.arrive([record(1)], Time::default());
@@ -105,11 +134,25 @@ fn a_clock_that_is_set_back_makes_no_retry_later() {
     let mut window = Window::new(StreamKey::new("a").unwrap());
     let now = Time::default().after(Span::hours(10));
     window.arrive([record(0)], now);
-    let Some(Step::Call(call)) = window.next(&usual(), now) else { panic!("the baseline") };
-    window.failed(call, &usual(), Failure { wish: None, error: "no", roll: Roll::LOWEST }, now);
+    let Some(Step::Call(call)) = window.next(&usual(), now) else {
+        panic!("the baseline")
+    };
+    window.failed(
+        call,
+        &usual(),
+        Failure {
+            wish: None,
+            error: "no",
+            roll: Roll::LOWEST,
+        },
+        now,
+    );
     let before = Time::default().after(Span::hours(1));
     assert_eq!(window.next(&usual(), before), None);
-    assert_eq!(window.wake(&usual(), before), Some(before.after(Span::secs(1))));
+    assert_eq!(
+        window.wake(&usual(), before),
+        Some(before.after(Span::secs(1)))
+    );
 }
 
 /// A process that was not asked for this key for a while.
@@ -127,10 +170,19 @@ fn a_key_that_others_moved_on_has_no_false_misses() {
     let (mut kept, now) = (Kept::default(), Time::default());
     taken(&mut kept, &[0], None, &usual(), now);
     let mut here = stale(&kept);
-    taken(&mut kept, &(1..=10).collect::<Vec<_>>(), None, &usual(), now);
+    taken(
+        &mut kept,
+        &(1..=10).collect::<Vec<_>>(),
+        None,
+        &usual(),
+        now,
+    );
     here.arrive([record(11)], now);
     assert_eq!(worked(&mut here, &at_once(), now), ["handled 11"]);
-    assert_eq!(taken(&mut kept, &[12], Some(here), &usual(), now), ["handled 12"]);
+    assert_eq!(
+        taken(&mut kept, &[12], Some(here), &usual(), now),
+        ["handled 12"]
+    );
 }
 
 #[test]
@@ -139,7 +191,10 @@ fn what_is_held_in_the_store_is_handled_when_it_is_back_and_the_rest_is_missed()
     taken(&mut kept, &[0, 2, 3], None, &usual(), now);
     let mut here = stale(&kept);
     here.arrive([record(4), record(6)], now);
-    assert_eq!(worked(&mut here, &at_once(), now), ["handled 4", "miss 5", "handled 6"]);
+    assert_eq!(
+        worked(&mut here, &at_once(), now),
+        ["handled 4", "miss 5", "handled 6"]
+    );
     assert_eq!(
         taken(&mut kept, &[7], Some(here), &usual(), now),
         ["miss 1", "handled 2", "handled 3", "handled 7"]
@@ -155,10 +210,17 @@ fn a_key_that_is_new_to_this_process_is_not_new() {
     here.arrive([record(4)], now);
     assert_eq!(worked(&mut here, &at_once(), now), ["handled 4"]);
     here.arrive([record(3)], now);
-    assert_eq!(worked(&mut here, &at_once(), now), ["handled 3"], "nobody has looked at it yet");
+    assert_eq!(
+        worked(&mut here, &at_once(), now),
+        ["handled 3"],
+        "nobody has looked at it yet"
+    );
     here.arrive([record(3), record(4)], now);
     assert_eq!(worked(&mut here, &at_once(), now), [""; 0], "twice is once");
-    assert_eq!(taken(&mut kept, &[], Some(here), &usual(), now), ["miss 1", "handled 2"]);
+    assert_eq!(
+        taken(&mut kept, &[], Some(here), &usual(), now),
+        ["miss 1", "handled 2"]
+    );
     assert_eq!(kept.watermark, Some(4 * STEP));
 }
 
@@ -175,8 +237,18 @@ fn a_key_in_hand_goes_on_with_what_it_holds() {
         worked(&mut adrift, &at_once(), now),
         ["miss 1", "handled 2", "handled 3", "miss 4", "handled 5"]
     );
-    assert_eq!(taken(&mut kept, &[6], Some(adrift), &usual(), now), ["handled 6"]);
-    assert_eq!((kept.counts[Count::Handled], kept.counts[Count::Misses], kept.records.len()), (5, 2, 0));
+    assert_eq!(
+        taken(&mut kept, &[6], Some(adrift), &usual(), now),
+        ["handled 6"]
+    );
+    assert_eq!(
+        (
+            kept.counts[Count::Handled],
+            kept.counts[Count::Misses],
+            kept.records.len()
+        ),
+        (5, 2, 0)
+    );
 }
 
 #[test]
@@ -187,7 +259,10 @@ fn halted_and_disabled_keys_stay_so_without_the_store() {
     window.forget(true);
     let mut here = Window::without_lease(window.key().clone(), window.to_remember());
     here.arrive([record(1)], Time::default());
-    assert_eq!(here.next(&at_once(), Time::default()), Some(Step::Note(Note::Ignored { position: STEP })));
+    assert_eq!(
+        here.next(&at_once(), Time::default()),
+        Some(Step::Note(Note::Ignored { position: STEP }))
+    );
 }
 
 proptest! {

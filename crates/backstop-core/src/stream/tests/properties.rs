@@ -14,15 +14,27 @@ type Arrival = (u16, u8, i64, u32);
 
 fn record(key: u8, slot: i64) -> Record {
     let key = StreamKey::new(&key.to_string()).unwrap();
-    Record { key, position: slot * STEP, step: STEP, tenant: None, payload: Payload::default() }
+    Record {
+        key,
+        position: slot * STEP,
+        step: STEP,
+        tenant: None,
+        payload: Payload::default(),
+    }
 }
 
 fn played(rules: Rules, arrivals: &[Arrival]) -> (Vec<Effect>, Summary) {
     let (mut replay, mut effects, mut now) = (Replay::new(rules), Vec::new(), 0_i64);
     for (after, key, slot, fail) in arrivals {
         now += i64::from(*after);
-        let event = Event::Record { record: record(*key, *slot), fail: *fail };
-        let line = Line { at: Time::from_millis(now * 1_000), event };
+        let event = Event::Record {
+            record: record(*key, *slot),
+            fail: *fail,
+        };
+        let line = Line {
+            at: Time::from_millis(now * 1_000),
+            event,
+        };
         effects.extend(replay.play(line).unwrap());
     }
     let (rest, summary) = replay.finish();
@@ -61,7 +73,9 @@ fn by_key(effects: &[Effect]) -> BTreeMap<StreamKey, Vec<&Effect>> {
 
 fn positions(effect: &Effect) -> Vec<i64> {
     let first = effect.position.unwrap();
-    (first..=effect.to.unwrap_or(first)).step_by(STEP as usize).collect()
+    (first..=effect.to.unwrap_or(first))
+        .step_by(STEP as usize)
+        .collect()
 }
 
 proptest! {

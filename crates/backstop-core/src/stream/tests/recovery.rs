@@ -38,8 +38,21 @@ impl Kept {
     pub(super) fn offer(&mut self, record: &Record, now: Time) {
         if !self.records.contains_key(&record.position) {
             self.arrived += 1;
-            let Record { position, step, tenant, payload, .. } = record.clone();
-            let kept = StoredRecord { position, step, tenant, at: now, arrival: self.arrived, payload };
+            let Record {
+                position,
+                step,
+                tenant,
+                payload,
+                ..
+            } = record.clone();
+            let kept = StoredRecord {
+                position,
+                step,
+                tenant,
+                at: now,
+                arrival: self.arrived,
+                payload,
+            };
             self.records.insert(position, kept);
         }
     }
@@ -58,13 +71,19 @@ impl Kept {
     }
 
     pub(super) fn advance(&mut self, change: Change) {
-        assert!(change.watermark >= self.watermark, "the watermark never falls");
+        assert!(
+            change.watermark >= self.watermark,
+            "the watermark never falls"
+        );
         (self.watermark, self.standing) = (change.watermark, change.standing);
         for position in change.drop {
             self.records.remove(&position);
         }
         for record in change.hold {
-            self.records.entry(record.position).or_insert(record).arrival = 0;
+            self.records
+                .entry(record.position)
+                .or_insert(record)
+                .arrival = 0;
         }
         self.counts.add(&change.counts);
     }
@@ -72,7 +91,13 @@ impl Kept {
 
 pub(super) fn record(slot: i64) -> Record {
     let key = StreamKey::new("a").unwrap();
-    Record { key, position: slot * STEP, step: STEP, tenant: None, payload: Payload::default() }
+    Record {
+        key,
+        position: slot * STEP,
+        step: STEP,
+        tenant: None,
+        payload: Payload::default(),
+    }
 }
 
 /// How a worker gets a record: in its own hands, or through the store.
@@ -159,7 +184,13 @@ fn records_that_were_not_loaded_are_counted_and_drained_in_turn() {
     let rules = rules(|rules| rules.max_held = 3);
     let records: Vec<StoredRecord> = (2..5)
         .map(|slot| {
-            let Record { position, step, tenant, payload, .. } = record(slot);
+            let Record {
+                position,
+                step,
+                tenant,
+                payload,
+                ..
+            } = record(slot);
             StoredRecord {
                 position,
                 step,
@@ -187,8 +218,22 @@ fn records_that_were_not_loaded_are_counted_and_drained_in_turn() {
         }
         told.push(step);
     }
-    assert!(told.contains(&Step::Note(Note::Overflow { position: 2 * STEP })), "{told:?}");
-    assert_eq!(window.standing().drain_to, Some(8 * STEP), "also for those that were not loaded");
-    assert_eq!(window.wake(&rules, Time::default()), Some(Time::default()), "there is more to do at once");
-    assert_eq!((window.counts()[Count::Added], window.counts().held()), (7, 4));
+    assert!(
+        told.contains(&Step::Note(Note::Overflow { position: 2 * STEP })),
+        "{told:?}"
+    );
+    assert_eq!(
+        window.standing().drain_to,
+        Some(8 * STEP),
+        "also for those that were not loaded"
+    );
+    assert_eq!(
+        window.wake(&rules, Time::default()),
+        Some(Time::default()),
+        "there is more to do at once"
+    );
+    assert_eq!(
+        (window.counts()[Count::Added], window.counts().held()),
+        (7, 4)
+    );
 }

@@ -36,8 +36,18 @@ impl Known {
 impl Window {
     /// What to remember of the key for when the store falls silent.
     pub fn to_remember(&self) -> Known {
-        let Standing { ahead, halted, disabled, .. } = &self.standing;
-        Known { watermark: self.watermark, ahead: ahead.clone(), halted: *halted, disabled: *disabled }
+        let Standing {
+            ahead,
+            halted,
+            disabled,
+            ..
+        } = &self.standing;
+        Known {
+            watermark: self.watermark,
+            ahead: ahead.clone(),
+            halted: *halted,
+            disabled: *disabled,
+        }
     }
 
     /// A key without the store, of which only this is known.
@@ -67,13 +77,18 @@ impl Window {
     /// The same key as it goes on when the store did not take in its last change: with all that is in hand.
     #[must_use]
     pub fn adrift(&self, unsaved: &Change) -> Self {
-        Self { counts: unsaved.counts, ..self.clone() }
+        Self {
+            counts: unsaved.counts,
+            ..self.clone()
+        }
     }
 
     /// Lets go of records that cannot be handled without the store: whoever brought them keeps them.
     pub fn let_go(&mut self, positions: impl IntoIterator<Item = i64>) {
         for position in positions {
-            let Some(held) = self.held.remove(&position) else { continue };
+            let Some(held) = self.held.remove(&position) else {
+                continue;
+            };
             self.fresh.remove(&position);
             if held.waits {
                 self.standing.waiting = self.standing.waiting.saturating_sub(1);
@@ -87,7 +102,12 @@ impl Window {
         let counted = self.standing.waiting;
         if let (Some((from, step)), Some(to)) = (meanwhile.from, meanwhile.watermark) {
             let last_step = meanwhile.standing.step.unwrap_or(step);
-            self.standing.go_ahead(Ahead { from, step, to, last_step });
+            self.standing.go_ahead(Ahead {
+                from,
+                step,
+                to,
+                last_step,
+            });
         } else if meanwhile.watermark > self.watermark {
             self.watermark = meanwhile.watermark;
             self.standing.step = meanwhile.standing.step;
@@ -104,17 +124,37 @@ impl Window {
         for record in meanwhile.standing.off_step {
             self.standing.note_off_step(record);
         }
-        let handled: Vec<i64> = self.held.keys().copied().filter(|at| self.was_handled(*at)).collect();
+        let handled: Vec<i64> = self
+            .held
+            .keys()
+            .copied()
+            .filter(|at| self.was_handled(*at))
+            .collect();
         for position in handled {
             self.held.remove(&position);
         }
         let mut counts = meanwhile.counts;
         let unknown = |at: &i64| !self.stored.contains(at);
         // What waits in memory only was counted as added, and arrives here.
-        let waiting = meanwhile.held.iter().filter(|(at, held)| held.waits && unknown(at)).count() as u64;
+        let waiting = meanwhile
+            .held
+            .iter()
+            .filter(|(at, held)| held.waits && unknown(at))
+            .count() as u64;
         counts[Count::Added] = counts[Count::Added].saturating_sub(waiting);
-        let held = meanwhile.held.into_iter().map(|(at, held)| (at, Held { waits: false, ..held }));
-        let arrived = held.chain(meanwhile.arrivals).filter(|(at, _)| unknown(at)).collect();
+        let held = meanwhile.held.into_iter().map(|(at, held)| {
+            (
+                at,
+                Held {
+                    waits: false,
+                    ..held
+                },
+            )
+        });
+        let arrived = held
+            .chain(meanwhile.arrivals)
+            .filter(|(at, _)| unknown(at))
+            .collect();
         self.push_arrivals(arrived);
         self.counts.add(&counts);
         self.balance(counted, &counts);
@@ -139,12 +179,19 @@ impl Window {
         let is_behind = |mark: Option<i64>| mark.is_some_and(|mark| position <= mark);
         is_behind(self.floor)
             || (is_behind(self.watermark) && !self.is_before_first(position))
-            || self.standing.ahead.iter().chain(&self.apart).any(|island| island.covers(position))
+            || self
+                .standing
+                .ahead
+                .iter()
+                .chain(&self.apart)
+                .any(|island| island.covers(position))
     }
 
     /// Whether nobody has looked at this position, although later ones were handled: only without the store.
     pub(super) fn is_unlooked(&self, position: i64) -> bool {
-        self.is_before_first(position) && !self.is_passed(position) && self.apart.len() < ISLANDS_MAX
+        self.is_before_first(position)
+            && !self.is_passed(position)
+            && self.apart.len() < ISLANDS_MAX
     }
 
     fn is_before_first(&self, position: i64) -> bool {
@@ -155,7 +202,12 @@ impl Window {
     pub(super) fn pass_apart(&mut self, position: i64) {
         let step = self.held.get(&position).map_or(1, |held| held.step);
         self.leave(position);
-        self.apart.push(Ahead { from: position, step, to: position, last_step: step });
+        self.apart.push(Ahead {
+            from: position,
+            step,
+            to: position,
+            last_step: step,
+        });
     }
 
     /// Moves the watermark over what was handled without the store, where nothing lies before it any more.
@@ -164,8 +216,9 @@ impl Window {
             return;
         }
         while let Some(ahead) = self.standing.ahead.first().copied() {
-            let comes_first =
-                self.head().is_some_and(|(position, _)| !self.is_passed(position) && position < ahead.from);
+            let comes_first = self
+                .head()
+                .is_some_and(|(position, _)| !self.is_passed(position) && position < ahead.from);
             if comes_first || !self.sees(ahead.from) || self.missing_before(&ahead) > 0 {
                 return;
             }
@@ -180,7 +233,9 @@ impl Window {
 
     /// How many positions are missing between the watermark and what was handled without the store.
     fn missing_before(&self, ahead: &Ahead) -> u64 {
-        let Some(watermark) = self.watermark else { return 0 };
+        let Some(watermark) = self.watermark else {
+            return 0;
+        };
         self.count_missing(watermark, ahead.from, ahead.step)
     }
 }

@@ -18,13 +18,17 @@ impl Window {
         if let Some(step) = self.look_at_head(rules, now) {
             return Some(step);
         }
-        let note = self.hold_fresh().or_else(|| self.give_up(rules, now)).or_else(|| self.wait(rules, now));
+        let note = self
+            .hold_fresh()
+            .or_else(|| self.give_up(rules, now))
+            .or_else(|| self.wait(rules, now));
         note.map(Step::Note)
     }
 
     /// As [`Window::next`] for a worker that stops: what has arrived is held, and nothing else begins.
     pub fn put_by(&mut self, rules: &Rules, now: Time) -> Option<Note> {
-        self.look_at_arrivals(rules, now).or_else(|| self.hold_fresh())
+        self.look_at_arrivals(rules, now)
+            .or_else(|| self.hold_fresh())
     }
 
     /// When there is something to decide again, if nothing arrives.
@@ -33,7 +37,11 @@ impl Window {
             return None;
         }
         if self.is_blocked(rules, now) {
-            return self.standing.failing.as_ref().map(|failing| Time::from_micros(failing.due));
+            return self
+                .standing
+                .failing
+                .as_ref()
+                .map(|failing| Time::from_micros(failing.due));
         }
         if self.call(rules, now).is_some() {
             return Some(now);
@@ -42,7 +50,11 @@ impl Window {
             // What was not loaded can be, once what was is gone.
             return (self.beyond > 0 || !self.standing.ahead.is_empty()).then_some(now);
         }
-        Some(self.standing.wait.map_or(now, |wait| self.until(wait, rules)))
+        Some(
+            self.standing
+                .wait
+                .map_or(now, |wait| self.until(wait, rules)),
+        )
     }
 
     /// Arrivals become duplicates, late ones, ignored ones, or join what is held.
@@ -54,7 +66,10 @@ impl Window {
             }
             if self.held.contains_key(&position) {
                 self.counts[Count::Duplicates] += 1;
-                return Some(Note::Duplicate { position, off_step: None });
+                return Some(Note::Duplicate {
+                    position,
+                    off_step: None,
+                });
             }
             if let Some(note) = self.behind(position, held.step, rules, now) {
                 return Some(note);
@@ -76,7 +91,11 @@ impl Window {
             if let Some(place) = off_step {
                 self.counts[Count::OffStep] += 1;
                 let (is_handled, at) = (false, now.as_micros());
-                self.standing.note_off_step(OffStepRecord { place, is_handled, at });
+                self.standing.note_off_step(OffStepRecord {
+                    place,
+                    is_handled,
+                    at,
+                });
             }
             return Some(Note::Duplicate { position, off_step });
         }
@@ -104,10 +123,15 @@ impl Window {
         }
         if let Some(failing) = self.standing.failing.as_mut() {
             // After the clock was set back, the wait is still no longer than it was.
-            let latest = failing.wait.map_or(i64::MAX, |wait| now.as_micros().saturating_add(wait));
+            let latest = failing
+                .wait
+                .map_or(i64::MAX, |wait| now.as_micros().saturating_add(wait));
             failing.due = failing.due.min(latest);
         }
-        self.fired |= self.standing.wait.is_some_and(|wait| self.until(wait, rules) <= now);
+        self.fired |= self
+            .standing
+            .wait
+            .is_some_and(|wait| self.until(wait, rules) <= now);
         let call = self.call(rules, now)?;
         (!self.is_blocked(rules, now)).then_some(Step::Call(call))
     }
@@ -126,9 +150,15 @@ impl Window {
             return Some(call);
         }
         let (position, held) = head?;
-        let Some(watermark) = self.watermark else { return Some(Call::Handle { position }) };
+        let Some(watermark) = self.watermark else {
+            return Some(Call::Handle { position });
+        };
         let gives_up = self.standing.drain_to.is_some_and(|to| position <= to)
-            || self.standing.ahead.first().is_some_and(|ahead| position < ahead.from)
+            || self
+                .standing
+                .ahead
+                .first()
+                .is_some_and(|ahead| position < ahead.from)
             || !self.is_covered(rules, held);
         if position <= watermark.saturating_add(held.step) {
             let waits_its_turn = rules.drain == Drain::Scheduled && self.standing.waiting > 0;
@@ -148,13 +178,21 @@ impl Window {
             return None;
         }
         let call = self.missing(watermark, ahead.from, ahead.step, rules);
-        (call != Call::Handle { position: ahead.from }).then_some(call)
+        (call
+            != Call::Handle {
+                position: ahead.from,
+            })
+        .then_some(call)
     }
 
     /// How many positions of the grid lie between the watermark and a record of this step.
     pub(super) fn count_missing(&self, watermark: i64, position: i64, step: i64) -> u64 {
         let has_changed = self.standing.step.is_some_and(|former| former != step);
-        let count = if has_changed { 0 } else { position.saturating_sub(watermark) / step - 1 };
+        let count = if has_changed {
+            0
+        } else {
+            position.saturating_sub(watermark) / step - 1
+        };
         u64::try_from(count).unwrap_or(0)
     }
 
@@ -164,28 +202,42 @@ impl Window {
         match self.count_missing(watermark, position, step) {
             0 => Call::Handle { position },
             _ if self.standing.gap < u64::from(rules.max_misses) => Call::Miss { position: first },
-            count => Call::MissRange { position: first, to: watermark + step * count.cast_signed(), count },
+            count => Call::MissRange {
+                position: first,
+                to: watermark + step * count.cast_signed(),
+                count,
+            },
         }
     }
 
     /// Whether the stream waits for whom this record belongs to.
     fn is_covered(&self, rules: &Rules, held: &Held) -> bool {
-        rules.rollout.covers(held.tenant.as_deref().unwrap_or(self.key.as_str()))
+        rules
+            .rollout
+            .covers(held.tenant.as_deref().unwrap_or(self.key.as_str()))
     }
 
     fn is_retry_due(&self, position: i64, now: Time) -> bool {
-        self.standing.failing_at(position).is_some_and(|failing| failing.due <= now.as_micros())
+        self.standing
+            .failing_at(position)
+            .is_some_and(|failing| failing.due <= now.as_micros())
     }
 
     /// Whether the next call failed before and is not to be tried again yet.
     fn is_blocked(&self, rules: &Rules, now: Time) -> bool {
-        let Some(failing) = self.standing.failing.as_ref().filter(|failing| failing.due > now.as_micros())
+        let Some(failing) = self
+            .standing
+            .failing
+            .as_ref()
+            .filter(|failing| failing.due > now.as_micros())
         else {
             return false;
         };
         let next = self.head().map(|(position, _)| position);
         next == Some(failing.position)
-            || self.call(rules, now).is_some_and(|call| call.position() == failing.position)
+            || self
+                .call(rules, now)
+                .is_some_and(|call| call.position() == failing.position)
     }
 
     fn hold_fresh(&mut self) -> Option<Note> {
@@ -213,7 +265,10 @@ impl Window {
     /// Too much is held, or it was waited for long enough.
     fn give_up(&mut self, rules: &Rules, now: Time) -> Option<Note> {
         let (position, _) = self.head()?;
-        if self.standing.halted.is_some() || self.standing.drain_to.is_some() || self.is_blocked(rules, now) {
+        if self.standing.halted.is_some()
+            || self.standing.drain_to.is_some()
+            || self.is_blocked(rules, now)
+        {
             return None;
         }
         let (count, note) = if self.len() >= u64::from(rules.max_held) {
@@ -230,13 +285,20 @@ impl Window {
     }
 
     fn is_out_of_time(&self, rules: &Rules, now: Time) -> bool {
-        let waited_all =
-            self.standing.wait.is_some_and(|wait| rules.is_last(wait.attempt) && wait.due <= now.as_micros());
-        waited_all || self.oldest().is_some_and(|at| at.after(rules.hold_for) <= now)
+        let waited_all = self
+            .standing
+            .wait
+            .is_some_and(|wait| rules.is_last(wait.attempt) && wait.due <= now.as_micros());
+        waited_all
+            || self
+                .oldest()
+                .is_some_and(|at| at.after(rules.hold_for) <= now)
     }
 
     fn wait(&mut self, rules: &Rules, now: Time) -> Option<Note> {
-        let Some((position, _)) = self.head() else { return self.empty() };
+        let Some((position, _)) = self.head() else {
+            return self.empty();
+        };
         if self.standing.drain_to <= self.watermark {
             self.standing.drain_to = None;
         }
@@ -252,14 +314,24 @@ impl Window {
             Some(wait) => {
                 // After the clock was set back, the wait is still no longer than its step.
                 let latest = now.after(rules.wait(wait.attempt)).as_micros();
-                self.standing.wait = Some(Wait { due: wait.due.min(latest), ..wait });
+                self.standing.wait = Some(Wait {
+                    due: wait.due.min(latest),
+                    ..wait
+                });
                 return None;
             }
         };
         self.fired = false;
-        let wait = Wait { attempt, due: now.after(rules.wait(attempt)).as_micros() };
+        let wait = Wait {
+            attempt,
+            due: now.after(rules.wait(attempt)).as_micros(),
+        };
         self.standing.wait = Some(wait);
-        Some(Note::Wait { position, until: self.until(wait, rules), attempt })
+        Some(Note::Wait {
+            position,
+            until: self.until(wait, rules),
+            attempt,
+        })
     }
 
     /// Nothing is held any more.
@@ -274,16 +346,23 @@ impl Window {
             return None;
         }
         self.counts[Count::Cleared] += 1;
-        Some(Note::Cleared { position: self.watermark.unwrap_or_default() })
+        Some(Note::Cleared {
+            position: self.watermark.unwrap_or_default(),
+        })
     }
 
     /// When a wait ends: no record is held for longer than `hold_for`.
     fn until(&self, wait: Wait, rules: &Rules) -> Time {
         let due = Time::from_micros(wait.due);
-        self.oldest().map_or(due, |at| due.min(at.after(rules.hold_for)))
+        self.oldest()
+            .map_or(due, |at| due.min(at.after(rules.hold_for)))
     }
 
     fn oldest(&self) -> Option<Time> {
-        self.held.values().filter(|held| held.waits).map(|held| held.at).min()
+        self.held
+            .values()
+            .filter(|held| held.waits)
+            .map(|held| held.at)
+            .min()
     }
 }

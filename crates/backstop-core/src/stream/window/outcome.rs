@@ -61,7 +61,11 @@ impl Window {
         let done = self.pass(call);
         if let Some(place) = done.off_step {
             let (is_handled, at) = (true, now.as_micros());
-            self.standing.note_off_step(OffStepRecord { place, is_handled, at });
+            self.standing.note_off_step(OffStepRecord {
+                place,
+                is_handled,
+                at,
+            });
         }
         done
     }
@@ -70,13 +74,20 @@ impl Window {
     pub fn failed(&mut self, call: Call, rules: &Rules, failure: Failure<'_>, now: Time) -> Failed {
         self.counts[Count::Failures] += 1;
         let former = self.standing.failing_at(call.position());
-        let failures = former.map_or(0, |failing| failing.failures).saturating_add(1);
-        let age = former.map_or(Span::ZERO, |failing| now.since(Time::from_micros(failing.since)));
+        let failures = former
+            .map_or(0, |failing| failing.failures)
+            .saturating_add(1);
+        let age = former.map_or(Span::ZERO, |failing| {
+            now.since(Time::from_micros(failing.since))
+        });
         match rules.retry.next(failures, age, failure.roll) {
             Next::In(wait) => {
                 let until = now.after(failure.wish.unwrap_or(wait));
                 self.block(call, failures, until, failure.error, now);
-                Failed::Retry { until, attempt: failures }
+                Failed::Retry {
+                    until,
+                    attempt: failures,
+                }
             }
             Next::AttemptsExhausted | Next::TooOld => Failed::ForGood { attempt: failures },
         }
@@ -85,8 +96,9 @@ impl Window {
     /// The handler wants to be called again then; nothing went wrong.
     pub fn put_off(&mut self, call: Call, until: Time, now: Time) {
         let former = self.standing.failing_at(call.position());
-        let (failures, error) =
-            former.map_or((0, String::new()), |former| (former.failures, former.error.clone()));
+        let (failures, error) = former.map_or((0, String::new()), |former| {
+            (former.failures, former.error.clone())
+        });
         self.block(call, failures, until, &error, now);
     }
 
@@ -95,10 +107,20 @@ impl Window {
         let position = call.position();
         // A failing record waits like one behind a gap does.
         self.hold(position);
-        let since = self.standing.failing_at(position).map_or(now.as_micros(), |failing| failing.since);
+        let since = self
+            .standing
+            .failing_at(position)
+            .map_or(now.as_micros(), |failing| failing.since);
         let error = error.chars().take(WHY_CHARS_MAX).collect();
         let (due, wait) = (until.as_micros(), Some(until.since(now).as_micros()));
-        self.standing.failing = Some(Failing { position, failures, due, wait, since, error });
+        self.standing.failing = Some(Failing {
+            position,
+            failures,
+            due,
+            wait,
+            since,
+            error,
+        });
     }
 
     /// The call failed for good and is a dead letter.
@@ -117,11 +139,19 @@ impl Window {
 
     /// Sets a halted key going again, with the record it halted at or past it; whether it was halted.
     pub fn resume(&mut self, halted_at: Resume) -> bool {
-        let Some(position) = self.standing.halted.take() else { return false };
+        let Some(position) = self.standing.halted.take() else {
+            return false;
+        };
         self.standing.failing = None;
         if halted_at == Resume::Past {
-            let behind = self.watermark.is_some_and(|watermark| position <= watermark);
-            let call = if behind { Call::Amend { position } } else { Call::Handle { position } };
+            let behind = self
+                .watermark
+                .is_some_and(|watermark| position <= watermark);
+            let call = if behind {
+                Call::Amend { position }
+            } else {
+                Call::Handle { position }
+            };
             self.pass(call);
         }
         true
@@ -141,14 +171,19 @@ impl Window {
                 self.standing.missed.remove(position);
             }
             Call::Miss { position } => self.pass_missing(former, position, position, 1),
-            Call::MissRange { position, to, count } => self.pass_missing(former, position, to, count),
+            Call::MissRange {
+                position,
+                to,
+                count,
+            } => self.pass_missing(former, position, to, count),
         }
         Done::default()
     }
 
     fn pass_record(&mut self, position: i64) -> Done {
         let step = self.held.get(&position).map(|held| held.step);
-        let off_step = step.and_then(|step| OffStep::of(position, step, self.watermark, self.standing.step));
+        let off_step =
+            step.and_then(|step| OffStep::of(position, step, self.watermark, self.standing.step));
         self.counts[Count::OffGrid] += u64::from(off_step.is_some());
         if self.watermark.is_none() {
             self.from = step.map(|step| (position, step));
@@ -158,7 +193,10 @@ impl Window {
         self.standing.step = step.or(self.standing.step);
         // Progress: the next gap has a wait of its own.
         self.standing.wait = None;
-        Done { missing: std::mem::take(&mut self.standing.gap), off_step }
+        Done {
+            missing: std::mem::take(&mut self.standing.gap),
+            off_step,
+        }
     }
 
     fn pass_missing(&mut self, former: Option<i64>, first: i64, last: i64, count: u64) {
@@ -171,7 +209,9 @@ impl Window {
 
     /// A record leaves the hold.
     pub(super) fn leave(&mut self, position: i64) {
-        let Some(held) = self.held.remove(&position) else { return };
+        let Some(held) = self.held.remove(&position) else {
+            return;
+        };
         self.fresh.remove(&position);
         if held.waits {
             self.standing.waiting = self.standing.waiting.saturating_sub(1);

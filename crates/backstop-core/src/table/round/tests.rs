@@ -13,11 +13,18 @@ fn minutes(minutes: i64) -> Time {
 
 fn rules() -> Rules {
     let bands = r#"{"kind":"progressive","bands":[{"until":"1h","every":"5m"},{"until":"2d","every":"15m"},{"until":"9d","every":"1h"}]}"#;
-    Rules::new(&RetryPolicy::from_json(bands.as_bytes()).expect("a policy"), None).expect("rules")
+    Rules::new(
+        &RetryPolicy::from_json(bands.as_bytes()).expect("a policy"),
+        None,
+    )
+    .expect("rules")
 }
 
 fn cursor(row: usize) -> Cursor {
-    Cursor { inserted: String::new(), key: row.to_string() }
+    Cursor {
+        inserted: String::new(),
+        key: row.to_string(),
+    }
 }
 
 fn row_of(cursor: &Cursor) -> usize {
@@ -43,11 +50,22 @@ impl Play {
         let age = |row: usize| Span::minutes(10).times(1 << row.min(10));
         let rows: Vec<Time> = (0..rows).map(|row| NOON.before(age(row))).collect();
         let (tries, looked) = (vec![Vec::new(); rows.len()], vec![NOON; rows.len()]);
-        Self { rules: rules(), desk: Desk::default(), tries, looked, locked: Vec::new(), rows }
+        Self {
+            rules: rules(),
+            desk: Desk::default(),
+            tries,
+            looked,
+            locked: Vec::new(),
+            rows,
+        }
     }
 
     fn fate(&self, row: usize, since: Option<Time>, at: Time) -> Fate {
-        let row = OpenRow { inserted: self.rows[row], failures: 0, last_failure: None };
+        let row = OpenRow {
+            inserted: self.rows[row],
+            failures: 0,
+            last_failure: None,
+        };
         self.rules.judge(row, since, at)
     }
 
@@ -58,10 +76,14 @@ impl Play {
         loop {
             let mut leg = self.desk.leg(&self.rules, at, at);
             let first = leg.cursor.as_ref().map_or(0, |cursor| row_of(cursor) + 1);
-            let end = leg.until.as_ref().map_or(self.rows.len(), |until| row_of(until) + 1);
+            let end = leg
+                .until
+                .as_ref()
+                .map_or(self.rows.len(), |until| row_of(until) + 1);
             for row in first..end {
                 let aside = self.desk.tried_aside(&row.to_string(), at);
-                let is_over = aside.is_none_or(|aside| self.fate(row, Some(aside), leg.at) == Fate::Due);
+                let is_over =
+                    aside.is_none_or(|aside| self.fate(row, Some(aside), leg.at) == Fate::Due);
                 if is_over && self.fate(row, leg.since, leg.at) == Fate::Due {
                     if tried.len() == limit {
                         return tried;
@@ -125,8 +147,16 @@ fn what_a_tick_leaves_until_the_next_is_tried_once_for_both_and_first() {
     play.rows = vec![NOON; 5];
     assert_eq!(play.pass(minutes(0), 2), [0, 1]);
     assert_eq!(play.pass(minutes(5), 2), [2, 3]);
-    assert_eq!(play.pass(minutes(10), 2), [4, 0], "the last that was left, and then from the beginning");
-    assert_eq!(play.pass(minutes(11), 9), [1, 2, 3], "those that were not tried at minute 10 yet");
+    assert_eq!(
+        play.pass(minutes(10), 2),
+        [4, 0],
+        "the last that was left, and then from the beginning"
+    );
+    assert_eq!(
+        play.pass(minutes(11), 9),
+        [1, 2, 3],
+        "those that were not tried at minute 10 yet"
+    );
     assert_eq!(play.pass(minutes(12), 9), [0; 0]);
     assert_eq!(play.desk.last_pass, Some(minutes(12)));
     assert_eq!(play.desk.stretches, [], "all were tried for the same tick");
@@ -145,7 +175,8 @@ fn a_row_tried_out_of_its_turn_was_tried_for_every_tick_until_then() {
 }
 
 #[test]
-fn a_row_that_was_locked_in_its_turn_is_tried_by_the_next_pass_that_gets_it_and_once_for_its_tick() {
+fn a_row_that_was_locked_in_its_turn_is_tried_by_the_next_pass_that_gets_it_and_once_for_its_tick()
+{
     let mut play = Play::new(3);
     play.rows = vec![NOON; 3];
     play.locked = vec![1];
@@ -153,7 +184,11 @@ fn a_row_that_was_locked_in_its_turn_is_tried_by_the_next_pass_that_gets_it_and_
     assert_eq!(play.pass(minutes(1), 9), [0; 0], "it still is");
     play.locked.clear();
     assert_eq!(play.pass(minutes(2), 9), [1]);
-    assert_eq!(play.pass(minutes(3), 9), [0; 0], "that was its try for this tick");
+    assert_eq!(
+        play.pass(minutes(3), 9),
+        [0; 0],
+        "that was its try for this tick"
+    );
     play.locked = vec![0];
     assert_eq!(play.pass(minutes(5), 9), [1, 2]);
     play.locked.clear();
@@ -169,7 +204,11 @@ fn of_very_many_locked_rows_those_that_find_no_room_are_counted() {
     let left_out = desk.pass_over(keys.clone());
     assert_eq!(desk.locked.len() + left_out, keys.len());
     assert!(left_out > 0 && desk.locked.len() > 100, "{left_out}");
-    assert_eq!(desk.pass_over(keys[..50].to_vec()), 0, "they are noted already");
+    assert_eq!(
+        desk.pass_over(keys[..50].to_vec()),
+        0,
+        "they are noted already"
+    );
 }
 
 #[test]
@@ -180,7 +219,11 @@ fn a_clock_that_is_set_back_fires_nothing_at_once() {
     play.pass(minutes(65), 1);
     assert_eq!(play.pass(minutes(11), 9), [0; 0]);
     assert_eq!(play.pass(minutes(14), 9), [0; 0]);
-    assert_eq!(play.pass(minutes(15), 9), [0, 1, 2], "and waits for no more than the next tick");
+    assert_eq!(
+        play.pass(minutes(15), 9),
+        [0, 1, 2],
+        "and waits for no more than the next tick"
+    );
 }
 
 #[test]
@@ -190,15 +233,30 @@ fn of_two_runners_one_moves_a_round_on() {
     let second = desk.leg(&rules, minutes(1), minutes(1));
     assert_eq!(first, second, "later passes go on with it");
     assert!(desk.advance(&first, cursor(3)));
-    assert!(!desk.advance(&second, cursor(2)) && desk.pass(&second) == Passed::Overtaken, "too slow");
+    assert!(
+        !desk.advance(&second, cursor(2)) && desk.pass(&second) == Passed::Overtaken,
+        "too slow"
+    );
     let third = desk.leg(&rules, minutes(1), minutes(1));
     let newer = desk.leg(&rules, minutes(5), minutes(5));
     assert_eq!((newer.at, &newer.cursor), (minutes(5), &third.cursor));
-    assert_eq!(desk.pass(&third), Passed::Overtaken, "a tick has fired that it did not look for");
-    assert_eq!(desk.leg(&rules, minutes(1), minutes(5)), newer, "who is behind goes with those ahead");
+    assert_eq!(
+        desk.pass(&third),
+        Passed::Overtaken,
+        "a tick has fired that it did not look for"
+    );
+    assert_eq!(
+        desk.leg(&rules, minutes(1), minutes(5)),
+        newer,
+        "who is behind goes with those ahead"
+    );
     assert_eq!(desk.pass(&newer), Passed::Round);
     let again = desk.leg(&rules, minutes(5), minutes(5));
-    assert_eq!((again.since, &again.until), (Some(minutes(0)), &third.cursor), "those before it are next");
+    assert_eq!(
+        (again.since, &again.until),
+        (Some(minutes(0)), &third.cursor),
+        "those before it are next"
+    );
     assert_eq!(desk.pass(&again), Passed::Leg);
     assert_eq!(desk.pass(&again), Passed::Overtaken, "a leg is passed once");
 }
@@ -208,7 +266,10 @@ fn a_round_that_was_left_by_an_older_version_goes_on() {
     let left = r#"{"last_pass":"2026-03-01T11:55:00Z","round":{"since":"2026-03-01T11:55:00Z","at":"2026-03-01T12:00:00Z","cursor":{"inserted":"i","key":"k"}}}"#;
     let mut desk: Desk = serde_json::from_str(left).expect("a desk");
     let leg = desk.leg(&rules(), minutes(1), minutes(1));
-    assert_eq!((leg.since, leg.at, leg.until), (Some(minutes(-5)), minutes(0), None));
+    assert_eq!(
+        (leg.since, leg.at, leg.until),
+        (Some(minutes(-5)), minutes(0), None)
+    );
     assert_eq!(leg.cursor.map(|cursor| cursor.key), Some("k".to_owned()));
 }
 

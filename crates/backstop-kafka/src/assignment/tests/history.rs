@@ -1,7 +1,8 @@
 //! Random histories: a broker that remembers commits, a client that fetches from there, a sink that answers when it likes.
 
 use super::{
-    Answer, Assignment, Batch, Commit, Departure, End, PartitionStatus, RULES, Room, pairs, place, record,
+    Answer, Assignment, Batch, Commit, Departure, End, PartitionStatus, RULES, Room, pairs, place,
+    record,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,7 +95,10 @@ impl World {
 
     fn assign(&mut self, partition: i32) {
         if !self.position.contains_key(&partition) {
-            self.position.insert(partition, self.committed.get(&partition).copied().unwrap_or(0));
+            self.position.insert(
+                partition,
+                self.committed.get(&partition).copied().unwrap_or(0),
+            );
             self.assignment.assign(vec![place(partition)]);
             // A poll that brings an assignment brings no record.
             self.room = Room::None;
@@ -121,7 +125,8 @@ impl World {
     fn plan(&mut self, millis: u64) {
         self.now += Duration::from_millis(millis);
         let mut plan = self.assignment.plan(self.now);
-        self.paused.extend(plan.pause.iter().map(|place| place.partition));
+        self.paused
+            .extend(plan.pause.iter().map(|place| place.partition));
         for place in &plan.resume {
             self.paused.remove(&place.partition);
         }
@@ -133,9 +138,18 @@ impl World {
     /// A batch is given up only if it no longer counts; as long as it does, it is tried again.
     fn end(&mut self, nth: usize, end: End) {
         let batch = self.out.remove(nth);
-        let end = if self.assignment.holds(&batch.ticket) { End::TakenIn } else { end };
+        let end = if self.assignment.holds(&batch.ticket) {
+            End::TakenIn
+        } else {
+            end
+        };
         if end == End::TakenIn {
-            self.taken_in.extend(batch.messages.iter().map(|message| (message.partition, message.offset)));
+            self.taken_in.extend(
+                batch
+                    .messages
+                    .iter()
+                    .map(|message| (message.partition, message.offset)),
+            );
         }
         self.assignment.ended(&batch.ticket, end);
     }
@@ -155,7 +169,10 @@ impl World {
             let offsets = std::iter::successors(Some(0), |offset| Some(next(*offset)));
             let mut before = offsets.take_while(|offset| offset < committed);
             let lost = before.find(|offset| !self.taken_in.contains(&(*partition, *offset)));
-            assert_eq!(lost, None, "of partition {partition}, committed up to {committed}");
+            assert_eq!(
+                lost, None,
+                "of partition {partition}, committed up to {committed}"
+            );
         }
         let status = self.assignment.status();
         let is_within = |status: &PartitionStatus| {
@@ -163,8 +180,10 @@ impl World {
                 && status.records_uncommitted <= RULES.cutting.uncommitted_max
         };
         assert!(status.iter().all(is_within), "{status:?}");
-        let records: usize =
-            status.iter().map(|status| status.records_waiting + status.records_uncommitted).sum();
+        let records: usize = status
+            .iter()
+            .map(|status| status.records_waiting + status.records_uncommitted)
+            .sum();
         assert!(records <= RULES.bounds.records, "{status:?}");
         assert_eq!(records, self.assignment.records);
     }
@@ -179,7 +198,14 @@ impl World {
             self.answer(Answer::Committed);
             self.check();
         }
-        assert_eq!((self.assignment.records, self.assignment.bytes, self.assignment.batches_out), (0, 0, 0));
+        assert_eq!(
+            (
+                self.assignment.records,
+                self.assignment.bytes,
+                self.assignment.batches_out
+            ),
+            (0, 0, 0)
+        );
     }
 }
 

@@ -5,7 +5,11 @@ fn check(waiting: usize, under_way: usize, returning: usize, share: usize) {
     traffic.waiting.store(waiting, Ordering::Release);
     traffic.under_way.store(under_way, Ordering::Release);
     traffic.returning.store(returning, Ordering::Release);
-    assert_eq!(traffic.share(), share, "{waiting} wait, {under_way} under way, {returning} to come back");
+    assert_eq!(
+        traffic.share(),
+        share,
+        "{waiting} wait, {under_way} under way, {returning} to come back"
+    );
 }
 
 #[test]
@@ -29,7 +33,10 @@ fn a_caller_counts_once_on_its_way_round() {
     let traffic = Traffic::default();
     assert!(traffic.comes(1), "nobody else is there to wait for");
     traffic.sent(1, 1);
-    assert!(!traffic.comes(1), "it goes with the first when that is back");
+    assert!(
+        !traffic.comes(1),
+        "it goes with the first when that is back"
+    );
     traffic.answered(1);
     assert!(!traffic.expects_more(), "as many wait as are to come back");
     assert_eq!(traffic.share(), 1);

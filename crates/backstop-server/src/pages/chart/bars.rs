@@ -49,7 +49,9 @@ pub struct Share {
 
 impl Bar {
     fn total(&self) -> u64 {
-        self.shares.iter().fold(0, |sum, share| sum.saturating_add(share.count))
+        self.shares
+            .iter()
+            .fold(0, |sum, share| sum.saturating_add(share.count))
     }
 }
 
@@ -63,28 +65,78 @@ impl Bars<'_> {
             [bar.name.clone()].into_iter().chain(counts).collect()
         };
         let rows: Vec<Vec<String>> = self.bars.iter().map(row).collect();
-        Markup(figure(self.id, self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(
+            self.id,
+            self.title,
+            &self.legend(),
+            &self.drawing(),
+            &table(&titles, &rows),
+        ))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a pixel is all that can be lost")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a pixel is all that can be lost"
+    )]
     fn drawing(&self) -> String {
-        let most = self.bars.iter().map(Bar::total).max().unwrap_or_default().max(1) as f64;
+        let most = self
+            .bars
+            .iter()
+            .map(Bar::total)
+            .max()
+            .unwrap_or_default()
+            .max(1) as f64;
         let height = 10.0 + ROW * self.bars.len().max(1) as f64;
-        let mut svg = Svg::new(self.id, "bar-chart", (WIDTH, height), self.title, &self.told());
+        let mut svg = Svg::new(
+            self.id,
+            "bar-chart",
+            (WIDTH, height),
+            self.title,
+            &self.told(),
+        );
         for (at, bar) in self.bars.iter().enumerate() {
             let y = 6.0 + ROW * at as f64;
-            svg.text("chart-label", (LEFT - 10.0, y + 15.0), Anchor::End, &bar.name);
-            svg.rect("chart-track", Place { x: LEFT, y, width: RIGHT - LEFT, height: ROW - 8.0 }, "");
+            svg.text(
+                "chart-label",
+                (LEFT - 10.0, y + 15.0),
+                Anchor::End,
+                &bar.name,
+            );
+            svg.rect(
+                "chart-track",
+                Place {
+                    x: LEFT,
+                    y,
+                    width: RIGHT - LEFT,
+                    height: ROW - 8.0,
+                },
+                "",
+            );
             let mut x = LEFT;
             for share in bar.shares.iter().filter(|share| share.count > 0) {
                 let width = ((RIGHT - LEFT) * sound(share.count as f64) / most).max(SEEN_MIN);
-                let words = format!("{}: {} {}", bar.name, self.unit.exact(share.count), share.name);
-                let place = Place { x, y, width: width.min(RIGHT + 20.0 - x), height: ROW - 8.0 };
+                let words = format!(
+                    "{}: {} {}",
+                    bar.name,
+                    self.unit.exact(share.count),
+                    share.name
+                );
+                let place = Place {
+                    x,
+                    y,
+                    width: width.min(RIGHT + 20.0 - x),
+                    height: ROW - 8.0,
+                };
                 svg.rect(&format!("chart-bar {}", share.tone.class()), place, &words);
                 x += width;
             }
             let total = self.unit.said(bar.total() as f64);
-            svg.text("chart-label", (x.max(LEFT) + 8.0, y + 15.0), Anchor::Start, &total);
+            svg.text(
+                "chart-label",
+                (x.max(LEFT) + 8.0, y + 15.0),
+                Anchor::Start,
+                &total,
+            );
         }
         svg.end()
     }
@@ -102,13 +154,18 @@ impl Bars<'_> {
                 escaped(share.name)
             )
         };
-        format!("<span class=\"chart-legend\">{}</span>", self.shares().map(key).collect::<String>())
+        format!(
+            "<span class=\"chart-legend\">{}</span>",
+            self.shares().map(key).collect::<String>()
+        )
     }
 
     fn told(&self) -> String {
         let bar = |bar: &Bar| {
-            let shares =
-                bar.shares.iter().map(|share| format!("{} {}", self.unit.exact(share.count), share.name));
+            let shares = bar
+                .shares
+                .iter()
+                .map(|share| format!("{} {}", self.unit.exact(share.count), share.name));
             format!("{}: {}", bar.name, shares.collect::<Vec<_>>().join(", "))
         };
         self.bars.iter().map(bar).collect::<Vec<_>>().join("; ")

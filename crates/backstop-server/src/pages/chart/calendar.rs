@@ -43,13 +43,16 @@ pub struct CalendarDay {
 
 impl CalendarDay {
     fn total(&self) -> u64 {
-        self.shares.iter().fold(0, |sum, share| sum.saturating_add(share.count))
+        self.shares
+            .iter()
+            .fold(0, |sum, share| sum.saturating_add(share.count))
     }
 
     fn told(&self) -> String {
         let there = self.shares.iter().filter(|share| share.count > 0);
-        let fates: Vec<String> =
-            there.map(|share| format!("{} {}", count(share.count), share.name)).collect();
+        let fates: Vec<String> = there
+            .map(|share| format!("{} {}", count(share.count), share.name))
+            .collect();
         match fates.len() {
             0 => format!("{}: nothing entered", self.name),
             _ => format!("{}: {}", self.name, fates.join(", ")),
@@ -61,13 +64,24 @@ impl Calendar<'_> {
     /// The strip with its legend and its table.
     pub fn figure(&self) -> Markup {
         let names = self.days.first().into_iter().flat_map(|day| &day.shares);
-        let titles: Vec<String> =
-            ["Day".to_owned()].into_iter().chain(names.map(|share| share.name.to_owned())).collect();
+        let titles: Vec<String> = ["Day".to_owned()]
+            .into_iter()
+            .chain(names.map(|share| share.name.to_owned()))
+            .collect();
         let row = |day: &CalendarDay| {
-            [day.name.clone()].into_iter().chain(day.shares.iter().map(|share| count(share.count))).collect()
+            [day.name.clone()]
+                .into_iter()
+                .chain(day.shares.iter().map(|share| count(share.count)))
+                .collect()
         };
         let rows: Vec<Vec<String>> = self.days.iter().rev().map(row).collect();
-        Markup(figure(self.id, self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(
+            self.id,
+            self.title,
+            &self.legend(),
+            &self.drawing(),
+            &table(&titles, &rows),
+        ))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a month has few days")]
@@ -80,13 +94,31 @@ impl Calendar<'_> {
             let x = LEFT + step * at as f64;
             let width = (step - 3.0).max(1.0);
             svg.link(&day.address, &day.told());
-            let class = if day.is_chosen { "calendar-day chosen" } else { "calendar-day" };
-            svg.rect(class, Place { x, y: TOP, width, height: BOTTOM - TOP }, &day.told());
+            let class = if day.is_chosen {
+                "calendar-day chosen"
+            } else {
+                "calendar-day"
+            };
+            svg.rect(
+                class,
+                Place {
+                    x,
+                    y: TOP,
+                    width,
+                    height: BOTTOM - TOP,
+                },
+                &day.told(),
+            );
             fill(&mut svg, day, x, width);
             svg.end_link();
             if (self.days.len() - 1 - at).is_multiple_of(named) {
                 let name = day.name.get(5..).unwrap_or(&day.name);
-                svg.text("chart-label", (x + width / 2.0, BOTTOM + 16.0), Anchor::Middle, name);
+                svg.text(
+                    "chart-label",
+                    (x + width / 2.0, BOTTOM + 16.0),
+                    Anchor::Middle,
+                    name,
+                );
             }
         }
         svg.end()
@@ -94,9 +126,16 @@ impl Calendar<'_> {
 
     /// Of what there is: a colour that stands for nothing here only takes room.
     fn legend(&self) -> String {
-        let is_there =
-            |at: usize| self.days.iter().any(|day| day.shares.get(at).is_some_and(|share| share.count > 0));
-        let shares = self.days.first().into_iter().flat_map(|day| day.shares.iter().enumerate());
+        let is_there = |at: usize| {
+            self.days
+                .iter()
+                .any(|day| day.shares.get(at).is_some_and(|share| share.count > 0))
+        };
+        let shares = self
+            .days
+            .first()
+            .into_iter()
+            .flat_map(|day| day.shares.iter().enumerate());
         let key = |(_, share): (usize, &Share)| {
             format!(
                 "<span class=\"chart-key\"><svg class=\"chart-swatch\" viewBox=\"0 0 18 8\" aria-hidden=\"true\">\
@@ -111,7 +150,10 @@ impl Calendar<'_> {
 }
 
 /// Shares of the day's own total, the worst on top and never too thin to be seen.
-#[expect(clippy::cast_precision_loss, reason = "a day has at most 1,440 instants")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a day has at most 1,440 instants"
+)]
 fn fill(svg: &mut Svg, day: &CalendarDay, x: f64, width: f64) {
     let total = day.total();
     if total == 0 {
@@ -125,7 +167,16 @@ fn fill(svg: &mut Svg, day: &CalendarDay, x: f64, width: f64) {
         let height = SEEN_MIN + spare.max(0.0) * share.count as f64 / total as f64;
         y -= height;
         let class = format!("chart-bar {}", share.tone.class());
-        svg.rect(&class, Place { x: x + 1.0, y, width: width - 2.0, height }, &day.told());
+        svg.rect(
+            &class,
+            Place {
+                x: x + 1.0,
+                y,
+                width: width - 2.0,
+                height,
+            },
+            &day.told(),
+        );
     }
 }
 

@@ -54,7 +54,11 @@ struct Field {
 impl Field {
     fn x(&self, at: Time) -> f64 {
         let whole = self.until.since(self.from).as_secs_f64();
-        if whole <= 0.0 { RIGHT } else { LEFT + (RIGHT - LEFT) * at.since(self.from).as_secs_f64() / whole }
+        if whole <= 0.0 {
+            RIGHT
+        } else {
+            LEFT + (RIGHT - LEFT) * at.since(self.from).as_secs_f64() / whole
+        }
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -66,20 +70,54 @@ impl LineChart<'_> {
     /// The chart with its legend and its table.
     pub fn figure(&self) -> Markup {
         let (titles, rows) = self.values();
-        Markup(figure(self.id, self.title, &self.legend(), &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(
+            self.id,
+            self.title,
+            &self.legend(),
+            &self.drawing(),
+            &table(&titles, &rows),
+        ))
     }
 
     fn drawing(&self) -> String {
-        let times = || self.lines.iter().flat_map(|line| &line.series.points).map(|point| point.at);
-        let (from, until) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
-        let most = self.lines.iter().filter_map(|line| line.series.most()).map(sound).fold(0.0, f64::max);
+        let times = || {
+            self.lines
+                .iter()
+                .flat_map(|line| &line.series.points)
+                .map(|point| point.at)
+        };
+        let (from, until) = (
+            times().min().unwrap_or_default(),
+            times().max().unwrap_or_default(),
+        );
+        let most = self
+            .lines
+            .iter()
+            .filter_map(|line| line.series.most())
+            .map(sound)
+            .fold(0.0, f64::max);
         let marks = marks(most, self.unit);
-        let field = Field { from, until, top: marks.last().copied().unwrap_or(1.0) };
-        let mut svg = Svg::new(self.id, "line-chart", (WIDTH, HEIGHT), self.title, &self.told());
+        let field = Field {
+            from,
+            until,
+            top: marks.last().copied().unwrap_or(1.0),
+        };
+        let mut svg = Svg::new(
+            self.id,
+            "line-chart",
+            (WIDTH, HEIGHT),
+            self.title,
+            &self.told(),
+        );
         self.axes(&mut svg, &field, &marks);
         if self.lines.iter().all(|line| line.series.is_empty()) {
             let middle = (LEFT.midpoint(RIGHT), TOP.midpoint(BOTTOM));
-            svg.text("chart-none", middle, Anchor::Middle, "nothing recorded in this time");
+            svg.text(
+                "chart-none",
+                middle,
+                Anchor::Middle,
+                "nothing recorded in this time",
+            );
             return svg.end();
         }
         for (at, line) in self.lines.iter().enumerate().rev() {
@@ -87,7 +125,10 @@ impl LineChart<'_> {
             if at == 0 {
                 svg.path(&format!("chart-area {}", line.tone.class()), &area);
             }
-            svg.path(&format!("chart-line dash-{at} {}", line.tone.class()), &stroke);
+            svg.path(
+                &format!("chart-line dash-{at} {}", line.tone.class()),
+                &stroke,
+            );
         }
         self.hits(&mut svg, &field);
         svg.end()
@@ -97,15 +138,30 @@ impl LineChart<'_> {
         for mark in marks {
             let y = field.y(*mark);
             svg.path("chart-grid", &format!("M{LEFT} {y:.1}H{RIGHT}"));
-            svg.text("chart-label", (LEFT - 6.0, y + 4.0), Anchor::End, &self.unit.said(*mark));
+            svg.text(
+                "chart-label",
+                (LEFT - 6.0, y + 4.0),
+                Anchor::End,
+                &self.unit.said(*mark),
+            );
         }
         for (time, words) in moments(field.from, field.until, MOMENTS_MAX) {
             // The first would stand in the name of the zone.
             if field.x(time) > LEFT + MOMENT_HALF {
-                svg.text("chart-label", (field.x(time), BOTTOM + 16.0), Anchor::Middle, &words);
+                svg.text(
+                    "chart-label",
+                    (field.x(time), BOTTOM + 16.0),
+                    Anchor::Middle,
+                    &words,
+                );
             }
         }
-        svg.text("chart-label", (LEFT - 6.0, BOTTOM + 16.0), Anchor::End, "UTC");
+        svg.text(
+            "chart-label",
+            (LEFT - 6.0, BOTTOM + 16.0),
+            Anchor::End,
+            "UTC",
+        );
     }
 
     /// Words where the pointer rests.
@@ -118,9 +174,17 @@ impl LineChart<'_> {
                 height: BOTTOM - TOP,
             };
             let values = self.lines.iter().zip(&column.values).map(|(line, value)| {
-                format!("{} {}", line.name, value.map_or("unknown".to_owned(), |value| self.unit.said(value)))
+                format!(
+                    "{} {}",
+                    line.name,
+                    value.map_or("unknown".to_owned(), |value| self.unit.said(value))
+                )
             });
-            let words = format!("{} UTC: {}", stamp(column.until), values.collect::<Vec<_>>().join(", "));
+            let words = format!(
+                "{} UTC: {}",
+                stamp(column.until),
+                values.collect::<Vec<_>>().join(", ")
+            );
             svg.rect("chart-hit", place, &words);
         }
     }
@@ -128,7 +192,10 @@ impl LineChart<'_> {
     fn legend(&self) -> String {
         let mut html = String::from("<span class=\"chart-legend\">");
         for (at, line) in self.lines.iter().enumerate() {
-            let last = line.series.last().map_or("–".to_owned(), |value| self.unit.said(value));
+            let last = line
+                .series
+                .last()
+                .map_or("–".to_owned(), |value| self.unit.said(value));
             let (class, name) = (line.tone.class(), escaped(line.name));
             write!(
                 html,
@@ -143,8 +210,15 @@ impl LineChart<'_> {
 
     fn told(&self) -> String {
         let line = |line: &Line<'_>| {
-            let said = |value: Option<f64>| value.map_or("unknown".to_owned(), |value| self.unit.said(value));
-            format!("{}: now {}, at most {}", line.name, said(line.series.last()), said(line.series.most()))
+            let said = |value: Option<f64>| {
+                value.map_or("unknown".to_owned(), |value| self.unit.said(value))
+            };
+            format!(
+                "{}: now {}, at most {}",
+                line.name,
+                said(line.series.last()),
+                said(line.series.most())
+            )
         };
         self.lines.iter().map(line).collect::<Vec<_>>().join("; ")
     }
@@ -152,16 +226,28 @@ impl LineChart<'_> {
     fn values(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let names = self.lines.iter().map(|line| line.name.to_owned());
         let row = |column: &Column| {
-            let said = |value: &Option<f64>| value.map_or("–".to_owned(), |value| self.unit.said(value));
-            [stamp(column.until)].into_iter().chain(column.values.iter().map(said)).collect()
+            let said =
+                |value: &Option<f64>| value.map_or("–".to_owned(), |value| self.unit.said(value));
+            [stamp(column.until)]
+                .into_iter()
+                .chain(column.values.iter().map(said))
+                .collect()
         };
-        let titles = ["Until (UTC)".to_owned()].into_iter().chain(names).collect();
+        let titles = ["Until (UTC)".to_owned()]
+            .into_iter()
+            .chain(names)
+            .collect();
         (titles, self.columns().iter().rev().map(row).collect())
     }
 
     /// Steps together, so that there are not too many: of each line the most.
     fn columns(&self) -> Vec<Column> {
-        let length = self.lines.iter().map(|line| line.series.points.len()).max().unwrap_or_default();
+        let length = self
+            .lines
+            .iter()
+            .map(|line| line.series.points.len())
+            .max()
+            .unwrap_or_default();
         let together = length.div_ceil(COLUMNS_MAX).max(1);
         let mut columns: Vec<Column> = Vec::new();
         for start in (0..length).step_by(together) {
@@ -172,10 +258,21 @@ impl LineChart<'_> {
             };
             let parts: Vec<_> = self.lines.iter().map(part).collect();
             let times = || parts.iter().flatten().map(|point| point.at);
-            let (Some(first), Some(until)) = (times().min(), times().max()) else { continue };
+            let (Some(first), Some(until)) = (times().min(), times().max()) else {
+                continue;
+            };
             let from = columns.last().map_or(first, |column| column.until);
-            let most = |points: &Vec<_>| Series { points: points.clone() }.most();
-            columns.push(Column { from, until, values: parts.iter().map(most).collect() });
+            let most = |points: &Vec<_>| {
+                Series {
+                    points: points.clone(),
+                }
+                .most()
+            };
+            columns.push(Column {
+                from,
+                until,
+                values: parts.iter().map(most).collect(),
+            });
         }
         columns
     }
@@ -192,9 +289,15 @@ struct Column {
 fn paths(series: &Series, field: &Field) -> (String, String) {
     let (mut stroke, mut area) = (String::new(), String::new());
     let known = |point: &crate::history::Point| point.value.is_some();
-    for part in series.points.split(|point| !known(point)).filter(|part| !part.is_empty()) {
-        let places: Vec<(f64, f64)> =
-            part.iter().map(|point| (field.x(point.at), field.y(point.value.unwrap_or_default()))).collect();
+    for part in series
+        .points
+        .split(|point| !known(point))
+        .filter(|part| !part.is_empty())
+    {
+        let places: Vec<(f64, f64)> = part
+            .iter()
+            .map(|point| (field.x(point.at), field.y(point.value.unwrap_or_default())))
+            .collect();
         let (first, last) = (places[0], places[places.len() - 1]);
         write!(stroke, "M{:.1} {:.1}", first.0, first.1).expect("a string takes everything");
         write!(area, "M{:.1} {BOTTOM}", first.0).expect("a string takes everything");

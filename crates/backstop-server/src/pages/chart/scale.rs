@@ -29,7 +29,10 @@ impl Unit {
     }
 
     /// A whole number to the last digit that matters.
-    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a length of time that people wait for")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "milliseconds of a length of time that people wait for"
+    )]
     pub(super) fn exact(self, number: u64) -> String {
         match self {
             Self::Count => count(number),
@@ -62,7 +65,11 @@ fn millis(value: f64) -> String {
 pub(super) fn sound(value: f64) -> f64 {
     // Far beyond any count, and far from where a float stops being exact enough to draw with.
     const MOST: f64 = 1e18;
-    if value.is_finite() { value.clamp(0.0, MOST) } else { 0.0 }
+    if value.is_finite() {
+        value.clamp(0.0, MOST)
+    } else {
+        0.0
+    }
 }
 
 /// A number in at most five characters or so.
@@ -80,28 +87,41 @@ fn short(value: f64) -> String {
         return count(value.round() as u64);
     }
     let digits = if value >= 10.0 { 1 } else { 2 };
-    if value < 0.005 { "<0.01".to_owned() } else { trimmed(value, digits) }
+    if value < 0.005 {
+        "<0.01".to_owned()
+    } else {
+        trimmed(value, digits)
+    }
 }
 
 /// With at most so many decimals, and no zeros at their end.
 fn trimmed(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 /// Round numbers from nothing to at least `most`, at most five of them.
-#[expect(clippy::cast_possible_truncation, reason = "a logarithm of a sound number is small")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a logarithm of a sound number is small"
+)]
 pub(super) fn marks(most: f64, unit: Unit) -> Vec<f64> {
     let most = sound(most);
     let step = match unit {
-        Unit::Seconds if most > 60.0 => {
-            round_step(Span::secs(1).scaled(most), 4).as_secs_f64().max(most / 8.0)
-        }
+        Unit::Seconds if most > 60.0 => round_step(Span::secs(1).scaled(most), 4)
+            .as_secs_f64()
+            .max(most / 8.0),
         _ => {
             let least = if unit == Unit::Count { 1.0 } else { 0.01 };
             let raw = (most / 4.0).max(least);
             let size = 10_f64.powi(raw.log10().floor() as i32);
-            let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * size >= raw * 0.999);
+            let times = [1.0, 2.0, 5.0, 10.0]
+                .into_iter()
+                .find(|times| times * size >= raw * 0.999);
             times.unwrap_or(10.0) * size
         }
     };
@@ -122,8 +142,12 @@ pub(super) fn moments(from: Time, until: Time, most: i64) -> Vec<(Time, String)>
         return Vec::new();
     }
     let first = from.as_micros().div_euclid(step.as_micros()) + 1;
-    let times = (first..first.saturating_add(most + 1)).map(|n| Time::from_micros(n * step.as_micros()));
-    times.take_while(|time| *time <= until).map(|time| (time, moment(time, step))).collect()
+    let times =
+        (first..first.saturating_add(most + 1)).map(|n| Time::from_micros(n * step.as_micros()));
+    times
+        .take_while(|time| *time <= until)
+        .map(|time| (time, moment(time, step)))
+        .collect()
 }
 
 /// A moment as precisely as moments `step` apart have to be told.
@@ -142,7 +166,8 @@ fn moment(time: Time, step: Span) -> String {
 /// Date and time of day, to the second: `2026-11-17 08:30:00`.
 pub(super) fn stamp(time: Time) -> String {
     let text = time.to_string();
-    text.get(..19).map_or_else(|| text.clone(), |text| text.replace('T', " "))
+    text.get(..19)
+        .map_or_else(|| text.clone(), |text| text.replace('T', " "))
 }
 
 #[cfg(test)]
@@ -151,12 +176,34 @@ mod tests {
 
     #[test]
     fn marks_are_round_few_and_reach_the_top() {
-        for most in [0.0, 0.003, 0.4, 1.0, 7.0, 99.0, 100.0, 1_234.0, 9.9e6, 1e18, f64::INFINITY, f64::NAN] {
+        for most in [
+            0.0,
+            0.003,
+            0.4,
+            1.0,
+            7.0,
+            99.0,
+            100.0,
+            1_234.0,
+            9.9e6,
+            1e18,
+            f64::INFINITY,
+            f64::NAN,
+        ] {
             for unit in [Unit::Count, Unit::PerSecond, Unit::Seconds] {
                 let marks = marks(most, unit);
-                assert!((2..=10).contains(&marks.len()), "{most} {unit:?}: {marks:?}");
-                assert!(marks.last().is_some_and(|top| *top >= sound(most)), "{most} {unit:?}: {marks:?}");
-                assert!(marks.iter().all(|mark| mark.is_finite()), "{most} {unit:?}: {marks:?}");
+                assert!(
+                    (2..=10).contains(&marks.len()),
+                    "{most} {unit:?}: {marks:?}"
+                );
+                assert!(
+                    marks.last().is_some_and(|top| *top >= sound(most)),
+                    "{most} {unit:?}: {marks:?}"
+                );
+                assert!(
+                    marks.iter().all(|mark| mark.is_finite()),
+                    "{most} {unit:?}: {marks:?}"
+                );
             }
         }
         assert_eq!(marks(7.0, Unit::Count), [0.0, 2.0, 4.0, 6.0, 8.0]);
@@ -186,15 +233,24 @@ mod tests {
             ["0s", "500ms", "1s", "1.5s", "2s"],
             [0.0, 0.5, 1.0, 1.5, 2.0].map(|value| Unit::Seconds.said(value))
         );
-        assert_eq!(["1ms", "37.5s", "1m 30s"], [1, 37_500, 90_000].map(|number| Unit::Millis.exact(number)));
+        assert_eq!(
+            ["1ms", "37.5s", "1m 30s"],
+            [1, 37_500, 90_000].map(|number| Unit::Millis.exact(number))
+        );
     }
 
     #[test]
     fn moments_are_round_and_within() {
         let time = |text: &str| text.parse::<Time>().unwrap();
         let (from, until) = (time("2026-11-17T07:58:20Z"), time("2026-11-17T08:58:20Z"));
-        let words: Vec<String> = moments(from, until, 6).into_iter().map(|(_, words)| words).collect();
-        assert_eq!(words, ["08:00", "08:10", "08:20", "08:30", "08:40", "08:50"]);
+        let words: Vec<String> = moments(from, until, 6)
+            .into_iter()
+            .map(|(_, words)| words)
+            .collect();
+        assert_eq!(
+            words,
+            ["08:00", "08:10", "08:20", "08:30", "08:40", "08:50"]
+        );
         assert_eq!(moments(from, from, 6), []);
         let week = moments(from.before(Span::days(7)), from, 7);
         assert_eq!(week.first().map(|(_, words)| words.as_str()), Some("11-11"));

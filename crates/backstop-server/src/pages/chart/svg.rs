@@ -13,7 +13,13 @@ impl Svg {
     }
 
     /// Begins a drawing with links in it. A picture's parts are not told of; those of a group are.
-    pub(super) fn with_links(id: &str, class: &str, size: (f64, f64), title: &str, told: &str) -> Self {
+    pub(super) fn with_links(
+        id: &str,
+        class: &str,
+        size: (f64, f64),
+        title: &str,
+        told: &str,
+    ) -> Self {
         Self::begin("group", id, class, size, title, told)
     }
 
@@ -30,12 +36,21 @@ impl Svg {
 
     /// A path.
     pub(super) fn path(&mut self, class: &str, d: &str) {
-        self.push(format_args!("<path class=\"{}\" d=\"{}\"/>", escaped(class), escaped(d)));
+        self.push(format_args!(
+            "<path class=\"{}\" d=\"{}\"/>",
+            escaped(class),
+            escaped(d)
+        ));
     }
 
     /// A box; with words that appear where the pointer rests, if there are any.
     pub(super) fn rect(&mut self, class: &str, at: Place, words: &str) {
-        let Place { x, y, width, height } = at;
+        let Place {
+            x,
+            y,
+            width,
+            height,
+        } = at;
         let (width, height) = (width.max(0.0), height.max(0.0));
         let class = escaped(class);
         self.push(format_args!(
@@ -67,7 +82,11 @@ impl Svg {
 
     /// Begins a link; what is drawn until [`Svg::end_link`] leads there.
     pub(super) fn link(&mut self, address: &str, name: &str) {
-        self.push(format_args!("<a href=\"{}\" aria-label=\"{}\">", escaped(address), escaped(name)));
+        self.push(format_args!(
+            "<a href=\"{}\" aria-label=\"{}\">",
+            escaped(address),
+            escaped(name)
+        ));
     }
 
     /// Ends a link.
@@ -128,15 +147,19 @@ pub(super) fn table(titles: &[String], rows: &[Vec<String>]) -> String {
     let mut html =
         String::from("<table><caption class=\"away\">The values of the chart</caption><thead><tr>");
     for title in titles {
-        write!(html, "<th scope=\"col\">{}</th>", escaped(title)).expect("a string takes everything");
+        write!(html, "<th scope=\"col\">{}</th>", escaped(title))
+            .expect("a string takes everything");
     }
     html.push_str("</tr></thead><tbody>");
     for row in rows {
         html.push_str("<tr>");
         for (at, cell) in row.iter().enumerate() {
             let cell = escaped(cell);
-            let cell =
-                if at == 0 { format!("<th scope=\"row\">{cell}</th>") } else { format!("<td>{cell}</td>") };
+            let cell = if at == 0 {
+                format!("<th scope=\"row\">{cell}</th>")
+            } else {
+                format!("<td>{cell}</td>")
+            };
             html.push_str(&cell);
         }
         html.push_str("</tr>");

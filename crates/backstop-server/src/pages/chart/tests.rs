@@ -12,16 +12,29 @@ fn series(values: &[Option<f64>]) -> Series {
         at: start.after(Span::minutes(i64::try_from(at).unwrap())),
         value: *value,
     };
-    Series { points: values.iter().enumerate().map(point).collect() }
+    Series {
+        points: values.iter().enumerate().map(point).collect(),
+    }
 }
 
 /// Well formed, nothing but shapes and words, and every number a number.
 fn check(markup: impl AsRef<str>) {
     let markup = markup.as_ref();
-    for foreign in ["NaN", "inf", "<script", "style=", "<style", "javascript:alert(1)'", "\u{7}"] {
+    for foreign in [
+        "NaN",
+        "inf",
+        "<script",
+        "style=",
+        "<style",
+        "javascript:alert(1)'",
+        "\u{7}",
+    ] {
         assert!(!markup.contains(foreign), "{foreign} in {markup}");
     }
-    assert!(!markup.contains(" onload=") || markup.contains("&#39; onload="), "{markup}");
+    assert!(
+        !markup.contains(" onload=") || markup.contains("&#39; onload="),
+        "{markup}"
+    );
     let mut open: Vec<&str> = Vec::new();
     for tag in markup.split('<').skip(1) {
         let (tag, _) = tag.split_once('>').expect("a tag ends");
@@ -36,8 +49,18 @@ fn check(markup: impl AsRef<str>) {
 
 fn chart(one: &Series, other: &Series, unit: Unit) -> String {
     let line = |name, tone, series| Line { name, tone, series };
-    let lines = vec![line("enqueued", Tone::Plain, one), line("dead", Tone::Bad, other)];
-    LineChart { id: "rates", title: "Rates", unit, lines }.figure().to_string()
+    let lines = vec![
+        line("enqueued", Tone::Plain, one),
+        line("dead", Tone::Bad, other),
+    ];
+    LineChart {
+        id: "rates",
+        title: "Rates",
+        unit,
+        lines,
+    }
+    .figure()
+    .to_string()
 }
 
 #[test]
@@ -64,21 +87,39 @@ fn whatever_the_values_are_a_chart_can_be_drawn() {
 
 #[test]
 fn a_gap_is_no_line_and_no_zero() {
-    let drawn = chart(&series(&[Some(4.0), Some(4.0), None, Some(4.0)]), &series(&[]), Unit::Count);
+    let drawn = chart(
+        &series(&[Some(4.0), Some(4.0), None, Some(4.0)]),
+        &series(&[]),
+        Unit::Count,
+    );
     let line = drawn.split("chart-line dash-0").nth(2).unwrap_or_default();
-    assert_eq!(line.split('"').nth(2).unwrap_or_default().matches('M').count(), 2, "two parts: {line}");
+    assert_eq!(
+        line.split('"')
+            .nth(2)
+            .unwrap_or_default()
+            .matches('M')
+            .count(),
+        2,
+        "two parts: {line}"
+    );
     assert!(drawn.contains("enqueued unknown"), "{drawn}");
     assert!(drawn.contains("<td>–</td>"), "{drawn}");
 }
 
 #[test]
 fn nothing_recorded_is_said() {
-    assert!(chart(&series(&[None; 60]), &series(&[None; 60]), Unit::Count).contains("nothing recorded"));
+    assert!(
+        chart(&series(&[None; 60]), &series(&[None; 60]), Unit::Count).contains("nothing recorded")
+    );
 }
 
 #[test]
 fn a_chart_says_its_values_to_who_cannot_see_it() {
-    let drawn = chart(&series(&[Some(4.0), Some(2.0)]), &series(&[Some(0.0), Some(1.0)]), Unit::PerSecond);
+    let drawn = chart(
+        &series(&[Some(4.0), Some(2.0)]),
+        &series(&[Some(0.0), Some(1.0)]),
+        Unit::PerSecond,
+    );
     for part in [
         "role=\"img\"",
         "<title id=\"rates-title\">Rates</title>",
@@ -92,24 +133,45 @@ fn a_chart_says_its_values_to_who_cannot_see_it() {
 
 #[test]
 fn a_week_has_no_more_places_to_point_at_than_fit() {
-    let drawn = chart(&series(&[Some(1.0); 336]), &series(&[Some(1.0); 336]), Unit::Count);
+    let drawn = chart(
+        &series(&[Some(1.0); 336]),
+        &series(&[Some(1.0); 336]),
+        Unit::Count,
+    );
     let hits = drawn.matches("chart-hit").count();
     assert!((30..=60).contains(&hits), "{hits}");
 }
 
 #[test]
 fn everything_stays_within_the_drawing() {
-    let drawn = chart(&series(&[Some(0.0), Some(1e9), Some(3.0)]), &series(&[Some(1e9)]), Unit::Count);
-    let line = drawn.split("<path class=\"chart-line dash-0 t-plain\" d=\"").nth(2).unwrap();
-    let numbers = line.split('"').next().unwrap().split(|c: char| !c.is_ascii_digit() && c != '.');
+    let drawn = chart(
+        &series(&[Some(0.0), Some(1e9), Some(3.0)]),
+        &series(&[Some(1e9)]),
+        Unit::Count,
+    );
+    let line = drawn
+        .split("<path class=\"chart-line dash-0 t-plain\" d=\"")
+        .nth(2)
+        .unwrap();
+    let numbers = line
+        .split('"')
+        .next()
+        .unwrap()
+        .split(|c: char| !c.is_ascii_digit() && c != '.');
     for number in numbers.filter_map(|text| text.parse::<f64>().ok()) {
         assert!((0.0..=560.0).contains(&number), "{number}");
     }
 }
 
 fn bar(name: &str, counts: [u64; 2]) -> Bar {
-    let shares = vec![Share::new("new", Tone::Plain, counts[0]), Share::new("error", Tone::Bad, counts[1])];
-    Bar { name: name.to_owned(), shares }
+    let shares = vec![
+        Share::new("new", Tone::Plain, counts[0]),
+        Share::new("error", Tone::Bad, counts[1]),
+    ];
+    Bar {
+        name: name.to_owned(),
+        shares,
+    }
 }
 
 #[test]
@@ -117,15 +179,36 @@ fn bars_are_drawn_for_nothing_and_for_the_most() {
     for bars in [
         vec![],
         vec![bar("none", [0, 0])],
-        vec![bar("one", [1, 0]), bar("all", [u64::MAX, u64::MAX]), bar(HOSTILE, [3, 4])],
+        vec![
+            bar("one", [1, 0]),
+            bar("all", [u64::MAX, u64::MAX]),
+            bar(HOSTILE, [3, 4]),
+        ],
     ] {
-        check(Bars { id: "ages", title: HOSTILE, of: "Age", unit: Unit::Count, bars }.figure());
+        check(
+            Bars {
+                id: "ages",
+                title: HOSTILE,
+                of: "Age",
+                unit: Unit::Count,
+                bars,
+            }
+            .figure(),
+        );
     }
-    let seen =
-        Bars { id: "a", title: "a", of: "b", unit: Unit::Millis, bars: vec![bar("x", [1_000_000, 1])] }
-            .figure()
-            .to_string();
-    assert!(seen.contains("x: 1ms error"), "one of a million has a place: {seen}");
+    let seen = Bars {
+        id: "a",
+        title: "a",
+        of: "b",
+        unit: Unit::Millis,
+        bars: vec![bar("x", [1_000_000, 1])],
+    }
+    .figure()
+    .to_string();
+    assert!(
+        seen.contains("x: 1ms error"),
+        "one of a million has a place: {seen}"
+    );
 }
 
 #[test]
@@ -133,34 +216,107 @@ fn a_day_shows_its_worst_however_rare() {
     let day = |name: &str, fired, missed| CalendarDay {
         name: name.to_owned(),
         address: format!("?day={name}"),
-        shares: vec![Share::new("fired", Tone::Good, fired), Share::new("missed", Tone::Bad, missed)],
+        shares: vec![
+            Share::new("fired", Tone::Good, fired),
+            Share::new("missed", Tone::Bad, missed),
+        ],
         is_chosen: false,
     };
-    let days = vec![day("2026-11-16", 1_439, 1), day("2026-11-17", 0, 0), day(HOSTILE, 1, 0)];
-    let drawn = Calendar { id: "ledger", title: "Ledger", days }.figure().to_string();
+    let days = vec![
+        day("2026-11-16", 1_439, 1),
+        day("2026-11-17", 0, 0),
+        day(HOSTILE, 1, 0),
+    ];
+    let drawn = Calendar {
+        id: "ledger",
+        title: "Ledger",
+        days,
+    }
+    .figure()
+    .to_string();
     check(&drawn);
-    assert!(drawn.contains("2026-11-16: 1,439 fired, 1 missed"), "{drawn}");
+    assert!(
+        drawn.contains("2026-11-16: 1,439 fired, 1 missed"),
+        "{drawn}"
+    );
     assert!(drawn.contains("2026-11-17: nothing entered"), "{drawn}");
-    check(Calendar { id: "ledger", title: "Ledger", days: vec![] }.figure());
+    check(
+        Calendar {
+            id: "ledger",
+            title: "Ledger",
+            days: vec![],
+        }
+        .figure(),
+    );
 }
 
 #[test]
 fn a_line_shows_records_and_the_gaps_between() {
-    let there = |name: &str| Mark::There { name: name.to_owned(), tone: Tone::Plain, words: name.to_owned() };
-    let gap = |missing| Mark::Gap { missing, words: format!("{missing} missing") };
-    let marks = vec![there("60"), gap(2), there("240"), gap(u64::MAX), there(HOSTILE), gap(0)];
-    let drawn = TimeLine { id: "held", title: "Held", marks }.figure().to_string();
+    let there = |name: &str| Mark::There {
+        name: name.to_owned(),
+        tone: Tone::Plain,
+        words: name.to_owned(),
+    };
+    let gap = |missing| Mark::Gap {
+        missing,
+        words: format!("{missing} missing"),
+    };
+    let marks = vec![
+        there("60"),
+        gap(2),
+        there("240"),
+        gap(u64::MAX),
+        there(HOSTILE),
+        gap(0),
+    ];
+    let drawn = TimeLine {
+        id: "held",
+        title: "Held",
+        marks,
+    }
+    .figure()
+    .to_string();
     check(&drawn);
-    assert_eq!(drawn.matches("held-hole").count(), 2, "short gaps one by one: {drawn}");
+    assert_eq!(
+        drawn.matches("held-hole").count(),
+        2,
+        "short gaps one by one: {drawn}"
+    );
     assert_eq!(drawn.matches("held-dot").count(), 3, "{drawn}");
-    check(TimeLine { id: "held", title: "Held", marks: vec![] }.figure());
-    check(TimeLine { id: "held", title: "Held", marks: vec![there("x"); 300] }.figure());
+    check(
+        TimeLine {
+            id: "held",
+            title: "Held",
+            marks: vec![],
+        }
+        .figure(),
+    );
+    check(
+        TimeLine {
+            id: "held",
+            title: "Held",
+            marks: vec![there("x"); 300],
+        }
+        .figure(),
+    );
 }
 
 #[test]
 fn text_cannot_become_markup() {
     let empty = series(&[Some(1.0)]);
-    let line = Line { name: HOSTILE, tone: Tone::Plain, series: &empty };
-    check(LineChart { id: HOSTILE, title: HOSTILE, unit: Unit::Count, lines: vec![line] }.figure());
+    let line = Line {
+        name: HOSTILE,
+        tone: Tone::Plain,
+        series: &empty,
+    };
+    check(
+        LineChart {
+            id: HOSTILE,
+            title: HOSTILE,
+            unit: Unit::Count,
+            lines: vec![line],
+        }
+        .figure(),
+    );
     check(spark(&empty, Tone::Plain, HOSTILE));
 }

@@ -53,7 +53,11 @@ impl Mark {
         match self {
             Self::There { .. } => 1,
             Self::Gap { missing, .. } => {
-                let drawn = if *missing > DRAWN_MAX { DRAWN_MAX } else { *missing };
+                let drawn = if *missing > DRAWN_MAX {
+                    DRAWN_MAX
+                } else {
+                    *missing
+                };
                 if drawn == 0 { 1 } else { drawn }
             }
         }
@@ -72,16 +76,34 @@ impl TimeLine<'_> {
         let row = |(at, mark): (usize, &Mark)| vec![(at + 1).to_string(), mark.words().to_owned()];
         let rows: Vec<Vec<String>> = self.marks.iter().enumerate().map(row).collect();
         let titles = ["From the left".to_owned(), "What it is".to_owned()];
-        Markup(figure(self.id, self.title, "", &self.drawing(), &table(&titles, &rows)))
+        Markup(figure(
+            self.id,
+            self.title,
+            "",
+            &self.drawing(),
+            &table(&titles, &rows),
+        ))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a line has a few hundred places")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a line has a few hundred places"
+    )]
     fn drawing(&self) -> String {
         let places: u64 = self.marks.iter().map(Mark::width).sum();
         let step = (RIGHT - LEFT) / places.max(1) as f64;
         let step = step.min(64.0);
-        let mut svg = Svg::new(self.id, "held-line", (WIDTH, HEIGHT), self.title, &self.told());
-        svg.path("held-line-axis", &format!("M{LEFT} {LINE}H{:.1}", LEFT + step * places.max(1) as f64));
+        let mut svg = Svg::new(
+            self.id,
+            "held-line",
+            (WIDTH, HEIGHT),
+            self.title,
+            &self.told(),
+        );
+        svg.path(
+            "held-line-axis",
+            &format!("M{LEFT} {LINE}H{:.1}", LEFT + step * places.max(1) as f64),
+        );
         let mut named_to = 0.0;
         let mut at = 0;
         for mark in &self.marks {
@@ -112,7 +134,8 @@ impl TimeLine<'_> {
             Mark::Gap { missing, .. } => Some(*missing),
             Mark::There { .. } => None,
         });
-        let (number, missing) = gaps.fold((0, 0_u64), |(n, all), one| (n + 1, all.saturating_add(one)));
+        let (number, missing) =
+            gaps.fold((0, 0_u64), |(n, all), one| (n + 1, all.saturating_add(one)));
         format!(
             "{} on the line, {} with {} missing",
             counted((self.marks.len() as u64).saturating_sub(number), "mark"),
@@ -124,15 +147,34 @@ impl TimeLine<'_> {
 
 #[expect(clippy::cast_precision_loss, reason = "a few places")]
 fn gap(svg: &mut Svg, missing: u64, words: &str, x: f64, width: f64) {
-    svg.rect("held-gap", Place { x, y: LINE - 14.0, width, height: 28.0 }, words);
+    svg.rect(
+        "held-gap",
+        Place {
+            x,
+            y: LINE - 14.0,
+            width,
+            height: 28.0,
+        },
+        words,
+    );
     if missing > DRAWN_MAX {
         let said = format!("{} missing", count(missing));
-        svg.text("chart-label gap-label", (x + width / 2.0, LINE - 20.0), Anchor::Middle, &said);
+        svg.text(
+            "chart-label gap-label",
+            (x + width / 2.0, LINE - 20.0),
+            Anchor::Middle,
+            &said,
+        );
         return;
     }
     let step = width / missing.max(1) as f64;
     for nth in 0..missing {
         let middle = x + step * (nth as f64 + 0.5);
-        svg.dot("held-hole", (middle, LINE), (step / 2.0 - 1.0).clamp(2.0, 6.0), words);
+        svg.dot(
+            "held-hole",
+            (middle, LINE),
+            (step / 2.0 - 1.0).clamp(2.0, 6.0),
+            words,
+        );
     }
 }

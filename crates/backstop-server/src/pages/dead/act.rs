@@ -3,7 +3,9 @@
 use super::filter::LetterFilter;
 use super::letters;
 use crate::bulk::{Counted, Target, preview};
-use crate::pages::jobs::{Chip, Outcome, capital, handed_on, is_meant, short, start, told_count, unmeant};
+use crate::pages::jobs::{
+    Chip, Outcome, capital, handed_on, is_meant, short, start, told_count, unmeant,
+};
 use crate::pages::pick::{Pick, by_queue};
 use crate::pages::{Frame, Note, PageFailure, Posted, Section, View};
 use askama::Template;
@@ -60,10 +62,14 @@ impl Asked {
                 "requeue",
                 "They become ready in their queues at once, with all attempts again; their history stays. If what killed them is still there, they all die again: a redrive tries a few first.",
             ),
-            Self::Move => {
-                ("move", "They become ready in another queue, with all attempts again; their history stays.")
-            }
-            Self::Delete => ("delete", "They are removed with their history and cannot be brought back."),
+            Self::Move => (
+                "move",
+                "They become ready in another queue, with all attempts again; their history stays.",
+            ),
+            Self::Delete => (
+                "delete",
+                "They are removed with their history and cannot be brought back.",
+            ),
         }
     }
 }
@@ -77,12 +83,17 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
     let is_matching = view.query("all").is_some();
     let back = filter.on(view.at("/dead")).with("view", "letters");
     if picks.is_empty() && !is_matching {
-        let note =
-            Note::refused("Nothing was selected: tick the boxes of some letters, or choose all that match.");
+        let note = Note::refused(
+            "Nothing was selected: tick the boxes of some letters, or choose all that match.",
+        );
         return Ok(note.on(view.app().base(), &back.to_string()));
     }
     let counted = if is_matching {
-        view.ask(preview(view.app(), &Target::letters(&filter.selection(), &Action::Retry))).await?
+        view.ask(preview(
+            view.app(),
+            &Target::letters(&filter.selection(), &Action::Retry),
+        ))
+        .await?
     } else {
         Counted::Exactly(picks.len() as u64)
     };
@@ -93,12 +104,23 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         is_danger: asked == Asked::Delete,
         is_move: asked == Asked::Move,
         to: view.query("to").unwrap_or_default().to_owned(),
-        queues: queues.iter().take(500).map(|queue| queue.name.to_string()).collect(),
+        queues: queues
+            .iter()
+            .take(500)
+            .map(|queue| queue.name.to_string())
+            .collect(),
         consequence,
         is_exact: counted.exact().is_some(),
         count: told_count(counted),
-        ids: picks.iter().map(|pick| (short(pick.id), pick.link(&view, "/dead").to_string())).collect(),
-        chips: if is_matching { filter.chips(&back) } else { Vec::new() },
+        ids: picks
+            .iter()
+            .map(|pick| (short(pick.id), pick.link(&view, "/dead").to_string()))
+            .collect(),
+        chips: if is_matching {
+            filter.chips(&back)
+        } else {
+            Vec::new()
+        },
         is_all: is_matching && filter.0.is_empty(),
         is_matching,
         must_type: is_matching && asked == Asked::Delete,
@@ -121,7 +143,11 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     let back = match posted.get("back") {
         Some("job") => {
             let pick = Pick::read(posted.get("id").unwrap_or_default());
-            Pick { queue: to.clone().or(pick.queue), ..pick }.link(&view, "/jobs")
+            Pick {
+                queue: to.clone().or(pick.queue),
+                ..pick
+            }
+            .link(&view, "/jobs")
         }
         _ => filter.on(view.at("/dead")).with("view", "letters"),
     };
@@ -134,7 +160,13 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         if !is_meant(&posted, &action) {
             return Ok(unmeant(&view, &posted, filter.on(view.at("/dead/confirm"))));
         }
-        return start(&view, &posted, Target::letters(&filter.selection(), &action), &back).await;
+        return start(
+            &view,
+            &posted,
+            Target::letters(&filter.selection(), &action),
+            &back,
+        )
+        .await;
     }
     let picks = Pick::all(&view, posted.all("id"))?;
     if picks.is_empty() {
@@ -146,7 +178,12 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     };
     let parts: Vec<DeadSelection> = by_queue(&picks).into_iter().map(part).collect();
     let mut changed = Changed::default();
-    let done = letters(&view).because(posted.reason(&view)?).change_each(&parts, &action, &mut changed).await;
+    let done = letters(&view)
+        .because(posted.reason(&view)?)
+        .change_each(&parts, &action, &mut changed)
+        .await;
     let outcome = Outcome::of(&view, done, changed.count, changed.refused)?;
-    Ok(outcome.note(&action).on(view.app().base(), &back.to_string()))
+    Ok(outcome
+        .note(&action)
+        .on(view.app().base(), &back.to_string()))
 }

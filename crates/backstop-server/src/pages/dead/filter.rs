@@ -11,7 +11,15 @@ use backstop_core::{Kind, QueueName, Time};
 /// Bytes of a text to look for.
 const TEXT_MAX: usize = 1_024;
 /// The parameters of an address that say which.
-const NAMES: [&str; 7] = ["queue", "kind", "fingerprint", "error_type", "text", "since", "until"];
+const NAMES: [&str; 7] = [
+    "queue",
+    "kind",
+    "fingerprint",
+    "error_type",
+    "text",
+    "since",
+    "until",
+];
 
 /// Which dead letters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -50,15 +58,32 @@ impl LetterFilter {
         let bad = |error: &dyn std::fmt::Display| view.bad(error.to_string());
         let text = said("text").map(str::to_owned);
         if text.as_ref().is_some_and(|text| text.len() > TEXT_MAX) {
-            return Err(view.bad(format!("The text to look for has at most {TEXT_MAX} bytes.")));
+            return Err(view.bad(format!(
+                "The text to look for has at most {TEXT_MAX} bytes."
+            )));
         }
         Ok(Self(DeadFilter {
-            queue: said("queue").map(QueueName::new).transpose().map_err(|error| bad(&error))?,
-            kind: exactly("kind").map(Kind::new).transpose().map_err(|error| bad(&error))?,
-            fingerprint: said("fingerprint").map(str::parse).transpose().map_err(|error| bad(&error))?,
+            queue: said("queue")
+                .map(QueueName::new)
+                .transpose()
+                .map_err(|error| bad(&error))?,
+            kind: exactly("kind")
+                .map(Kind::new)
+                .transpose()
+                .map_err(|error| bad(&error))?,
+            fingerprint: said("fingerprint")
+                .map(str::parse)
+                .transpose()
+                .map_err(|error| bad(&error))?,
             error_type: exactly("error_type").map(str::to_owned),
-            since: said("since").map(instant).transpose().map_err(|error| bad(&error))?,
-            until: said("until").map(instant).transpose().map_err(|error| bad(&error))?,
+            since: said("since")
+                .map(instant)
+                .transpose()
+                .map_err(|error| bad(&error))?,
+            until: said("until")
+                .map(instant)
+                .transpose()
+                .map_err(|error| bad(&error))?,
             text,
         }))
     }
@@ -66,7 +91,9 @@ impl LetterFilter {
     /// An address with this filter.
     pub(super) fn on(&self, path: String) -> Link {
         let pairs = self.pairs().into_iter();
-        pairs.fold(Link::to(path), |link, (name, value)| link.with_some(name, value))
+        pairs.fold(Link::to(path), |link, (name, value)| {
+            link.with_some(name, value)
+        })
     }
 
     fn pairs(&self) -> [(&'static str, Option<String>); NAMES.len()] {
@@ -74,7 +101,12 @@ impl LetterFilter {
         [
             ("queue", filter.queue.as_ref().map(ToString::to_string)),
             ("kind", filter.kind.as_ref().map(ToString::to_string)),
-            ("fingerprint", filter.fingerprint.map(|fingerprint| fingerprint.to_string())),
+            (
+                "fingerprint",
+                filter
+                    .fingerprint
+                    .map(|fingerprint| fingerprint.to_string()),
+            ),
             ("error_type", filter.error_type.clone()),
             ("text", filter.text.clone()),
             ("since", filter.since.map(|since| since.to_string())),
@@ -84,26 +116,50 @@ impl LetterFilter {
 
     /// Whether it says more than a queue: then single letters are meant, not groups.
     pub(super) fn is_beyond_queue(&self) -> bool {
-        self.0 != DeadFilter { queue: self.0.queue.clone(), ..DeadFilter::default() }
+        self.0
+            != DeadFilter {
+                queue: self.0.queue.clone(),
+                ..DeadFilter::default()
+            }
     }
 
     /// Those that fit; where it says nothing, all.
     pub(super) fn selection(&self) -> DeadSelection {
-        if self.0.is_empty() { DeadSelection::All } else { DeadSelection::Matching(self.0.clone()) }
+        if self.0.is_empty() {
+            DeadSelection::All
+        } else {
+            DeadSelection::Matching(self.0.clone())
+        }
     }
 
     pub(super) fn shown(&self) -> Shown {
         let [queue, kind, fingerprint, error_type, text, since, until] =
             self.pairs().map(|(_, value)| value.unwrap_or_default());
-        let is_narrow = [&kind, &error_type, &since, &until].into_iter().any(|said| !said.is_empty());
+        let is_narrow = [&kind, &error_type, &since, &until]
+            .into_iter()
+            .any(|said| !said.is_empty());
         let is_empty = self.0.is_empty();
-        Shown { queue, kind, fingerprint, error_type, text, since, until, is_empty, is_narrow }
+        Shown {
+            queue,
+            kind,
+            fingerprint,
+            error_type,
+            text,
+            since,
+            until,
+            is_empty,
+            is_narrow,
+        }
     }
 
     /// Its parts, each with the list that is without it.
     pub(super) fn chips(&self, link: &Link) -> Vec<Chip> {
         let chip = |(name, value): (&'static str, Option<String>)| {
-            Some(Chip { name, value: value?, without: link.clone().without(name).to_string() })
+            Some(Chip {
+                name,
+                value: value?,
+                without: link.clone().without(name).to_string(),
+            })
         };
         self.pairs().into_iter().filter_map(chip).collect()
     }
@@ -112,8 +168,15 @@ impl LetterFilter {
 /// An instant as the page writes it, or as a browser's field does: that has no zone, and means UTC here.
 fn instant(text: &str) -> Result<Time, backstop_core::time::NotATime> {
     text.parse().or_else(|error| {
-        let with_zone = [format!("{text}Z"), format!("{text}:00Z"), format!("{text}T00:00:00Z")];
-        with_zone.iter().find_map(|text| text.parse().ok()).ok_or(error)
+        let with_zone = [
+            format!("{text}Z"),
+            format!("{text}:00Z"),
+            format!("{text}T00:00:00Z"),
+        ];
+        with_zone
+            .iter()
+            .find_map(|text| text.parse().ok())
+            .ok_or(error)
     })
 }
 
@@ -122,8 +185,11 @@ pub(super) async fn count(dead: &DeadLetters, filter: &DeadFilter) -> Answer<Opt
     if let Some(count) = dead.estimate(filter).await? {
         return Ok(Some(Counted::Exactly(count)));
     }
-    let wider =
-        DeadFilter { queue: filter.queue.clone(), fingerprint: filter.fingerprint, ..DeadFilter::default() };
+    let wider = DeadFilter {
+        queue: filter.queue.clone(),
+        fingerprint: filter.fingerprint,
+        ..DeadFilter::default()
+    };
     Ok(dead.estimate(&wider).await?.map(Counted::AtMost))
 }
 
@@ -134,9 +200,12 @@ mod tests {
     #[test]
     fn an_instant_without_a_zone_is_in_utc() {
         let exact: Time = "2026-11-17T08:30:00Z".parse().unwrap();
-        for text in
-            ["2026-11-17T08:30:00Z", "2026-11-17T08:30", "2026-11-17T08:30:00", "2026-11-17T09:30:00+01:00"]
-        {
+        for text in [
+            "2026-11-17T08:30:00Z",
+            "2026-11-17T08:30",
+            "2026-11-17T08:30:00",
+            "2026-11-17T09:30:00+01:00",
+        ] {
             assert_eq!(instant(text), Ok(exact), "{text}");
         }
         assert_eq!(instant("2026-11-17"), "2026-11-17T00:00:00Z".parse());

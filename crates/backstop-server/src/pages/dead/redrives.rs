@@ -83,7 +83,8 @@ pub(super) async fn plan(view: View) -> Result<Response, PageFailure> {
     let counted = view.ask(count(&letters(&view), &filter.0)).await?;
     let back = filter.on(view.at("/dead"));
     let said = |name: &str, usual: &dyn ToString| {
-        view.query(name).map_or_else(|| usual.to_string(), ToOwned::to_owned)
+        view.query(name)
+            .map_or_else(|| usual.to_string(), ToOwned::to_owned)
     };
     let page = PlanPage {
         frame: view.frame(Section::Dead, "Redrive dead letters"),
@@ -123,7 +124,8 @@ pub(super) async fn start(view: View, posted: Posted) -> Result<Response, PageFa
             let back = said.fold(filter.on(view.at("/dead/redrive")), |link, name| {
                 link.with_some(name, posted.get(name))
             });
-            Ok(Note::refused(format!("Not started: {other}.")).on(view.app().base(), &back.to_string()))
+            Ok(Note::refused(format!("Not started: {other}."))
+                .on(view.app().base(), &back.to_string()))
         }
     }
 }
@@ -135,7 +137,10 @@ pub(super) async fn list(view: View) -> Result<Response, PageFailure> {
     let page = ListPage {
         frame: view.frame(Section::Dead, "Redrives").live(),
         tabs: tabs(&view, &LetterFilter::default(), "redrives"),
-        rows: redrives.iter().map(|report| Shown::of(&view, report, now)).collect(),
+        rows: redrives
+            .iter()
+            .map(|report| Shown::of(&view, report, now))
+            .collect(),
     };
     view.show(&page)
 }
@@ -156,13 +161,22 @@ pub(super) async fn one(view: View, Path(id): Path<String>) -> Result<Response, 
 fn chips(report: &RedriveReport) -> Vec<(String, String)> {
     let picked = || report.picked.unwrap_or_default();
     match &report.plan.selection {
-        DeadSelection::Matching(filter) => LetterFilter(filter.clone()).on(String::new()).pairs().to_vec(),
+        DeadSelection::Matching(filter) => LetterFilter(filter.clone())
+            .on(String::new())
+            .pairs()
+            .to_vec(),
         DeadSelection::Oldest { queue, .. } => {
-            vec![("queue".to_owned(), queue.to_string()), ("the oldest".to_owned(), text::count(picked()))]
+            vec![
+                ("queue".to_owned(), queue.to_string()),
+                ("the oldest".to_owned(), text::count(picked())),
+            ]
         }
         DeadSelection::Ids(_) => vec![("picked by id".to_owned(), text::count(picked()))],
         DeadSelection::Within { queue, .. } => {
-            vec![("queue".to_owned(), queue.to_string()), ("picked by id".to_owned(), text::count(picked()))]
+            vec![
+                ("queue".to_owned(), queue.to_string()),
+                ("picked by id".to_owned(), text::count(picked())),
+            ]
         }
         DeadSelection::All => Vec::new(),
     }
@@ -172,7 +186,9 @@ async fn found(view: &View, id: &str) -> Result<RedriveReport, PageFailure> {
     let redrives = view.ask(letters(view).redrives()).await?;
     let found = redrives.into_iter().find(|report| report.id == id);
     found.ok_or_else(|| {
-        view.missing(format!("There is no redrive {id}; the oldest that have ended are forgotten."))
+        view.missing(format!(
+            "There is no redrive {id}; the oldest that have ended are forgotten."
+        ))
     })
 }
 
@@ -183,7 +199,11 @@ pub(super) async fn stop(
 ) -> Result<Response, PageFailure> {
     found(&view, &id).await?;
     let here = view.at(&format!("/dead/redrives/{id}"));
-    let note = match letters(&view).because(posted.reason(&view)?).stop_redrive(&id).await {
+    let note = match letters(&view)
+        .because(posted.reason(&view)?)
+        .stop_redrive(&id)
+        .await
+    {
         Ok(_) => Note::done("It stops before its next step; what was requeued stays requeued."),
         Err(RedriveError::Store(error)) => return Err(view.store_failed(error)),
         Err(other) => Note::refused(format!("Not stopped: {other}.")),
@@ -213,7 +233,11 @@ pub(super) async fn resume(
 
 /// The phases, and how each is drawn.
 fn steps(phase: Phase) -> Vec<(&'static str, &'static str)> {
-    let order = [("Canary", Phase::Canary), ("Watching", Phase::Watching), ("The rest", Phase::Rate)];
+    let order = [
+        ("Canary", Phase::Canary),
+        ("Watching", Phase::Watching),
+        ("The rest", Phase::Rate),
+    ];
     let at = order.iter().position(|(_, each)| *each == phase);
     let mut steps: Vec<_> = order
         .iter()
@@ -266,7 +290,9 @@ impl Shown {
             damaged: report.damaged,
             reached: report.reached(),
             // What died again while it ran may fit as well, and is not gone through twice; the count is from before.
-            expected: report.expected.map(|expected| expected.max(report.reached())),
+            expected: report
+                .expected
+                .map(|expected| expected.max(report.reached())),
             last_goes: When::maybe(report.last_goes_at(now), now),
             is_ended: report.phase.is_ended(),
             is_stalled: report.stalled,
@@ -290,7 +316,10 @@ fn doing(report: &RedriveReport) -> String {
     }
     match report.phase {
         Phase::Canary => format!("the first {} are being requeued", report.plan.canary),
-        Phase::Watching => format!("{} of the first {} have not ended yet", report.open, report.requeued),
+        Phase::Watching => format!(
+            "{} of the first {} have not ended yet",
+            report.open, report.requeued
+        ),
         Phase::Rate => format!("the rest follow at {}", report.plan.then_rate),
         Phase::Done | Phase::Stopped | Phase::Failed => String::new(),
     }

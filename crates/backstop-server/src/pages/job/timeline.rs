@@ -34,13 +34,20 @@ pub(super) fn moments(job: &Job, redaction: &Redaction, now: Time) -> Vec<Moment
         let is_gap = number > 0 && failure.attempt > failures[number - 1].attempt + 1;
         if is_gap {
             let left_out = failure.attempt - failures[number - 1].attempt - 1;
-            let title =
-                format!("{} between these are not kept", text::many(left_out.into(), "failure", "failures"));
+            let title = format!(
+                "{} between these are not kept",
+                text::many(left_out.into(), "failure", "failures")
+            );
             moments.push(plain("wait", &title, None, now));
         }
         moments.push(failed(failure, number, redaction, now));
         if let Some(wait) = failure.retry_in {
-            moments.push(plain("wait", &format!("waited {}", text::span(wait)), None, now));
+            moments.push(plain(
+                "wait",
+                &format!("waited {}", text::span(wait)),
+                None,
+                now,
+            ));
         }
     }
     moments.extend(end(job, now));
@@ -48,7 +55,12 @@ pub(super) fn moments(job: &Job, redaction: &Redaction, now: Time) -> Vec<Moment
 }
 
 fn plain(look: &'static str, title: &str, at: Option<Time>, now: Time) -> Moment {
-    Moment { look, title: title.to_owned(), at: When::maybe(at, now), failure: None }
+    Moment {
+        look,
+        title: title.to_owned(),
+        at: When::maybe(at, now),
+        failure: None,
+    }
 }
 
 fn failed(failure: &Failure, number: usize, redaction: &Redaction, now: Time) -> Moment {
@@ -79,9 +91,12 @@ fn failed(failure: &Failure, number: usize, redaction: &Redaction, now: Time) ->
 fn end(job: &Job, now: Time) -> Vec<Moment> {
     let moment = match job.state {
         State::Scheduled => plain("", "To run", Some(job.run_at), now),
-        State::Retrying => {
-            plain("", &format!("Attempt {} to run", job.attempt.saturating_add(1)), Some(job.run_at), now)
-        }
+        State::Retrying => plain(
+            "",
+            &format!("Attempt {} to run", job.attempt.saturating_add(1)),
+            Some(job.run_at),
+            now,
+        ),
         State::Ready => plain("", "Ready for a worker", Some(job.run_at), now),
         State::Running => return running(job, now),
         State::Done => plain("ended", "Done", job.finished_at, now),
@@ -99,7 +114,12 @@ fn running(job: &Job, now: Time) -> Vec<Moment> {
     };
     let (worker, since) = (&claimant.worker, Some(claimant.since));
     if claimant.until >= now {
-        return vec![plain("ended", &format!("{attempt} runs on {worker}, started"), since, now)];
+        return vec![plain(
+            "ended",
+            &format!("{attempt} runs on {worker}, started"),
+            since,
+            now,
+        )];
     }
     let title = format!("The lease of {worker} is over");
     vec![

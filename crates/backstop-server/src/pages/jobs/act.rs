@@ -62,7 +62,11 @@ pub(in crate::pages) const fn told(action: &Action) -> (&'static str, &'static s
             "They are removed with their history and cannot be brought back. Running ones are left alone.",
             true,
         ),
-        Action::Move(_) => ("move", "They run in the other queue, with all attempts again.", false),
+        Action::Move(_) => (
+            "move",
+            "They run in the other queue, with all attempts again.",
+            false,
+        ),
     }
 }
 
@@ -75,12 +79,17 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
     let is_matching = view.query("all").is_some();
     let back = filter.link(&view);
     if picks.is_empty() && !is_matching {
-        let note =
-            Note::refused("Nothing was selected: tick the boxes of some jobs, or choose all that match.");
+        let note = Note::refused(
+            "Nothing was selected: tick the boxes of some jobs, or choose all that match.",
+        );
         return Ok(note.on(view.app().base(), &back.to_string()));
     }
     let count = if is_matching {
-        view.ask(preview(view.app(), &Target::jobs(&filter.search(), &action))).await?
+        view.ask(preview(
+            view.app(),
+            &Target::jobs(&filter.search(), &action),
+        ))
+        .await?
     } else {
         Counted::Exactly(picks.len() as u64)
     };
@@ -92,8 +101,15 @@ pub(super) async fn confirm(view: View) -> Result<Response, PageFailure> {
         consequence,
         is_exact: count.exact().is_some(),
         count: told_count(count),
-        ids: picks.iter().map(|pick| (short(pick.id), pick.link(&view, "/jobs").to_string())).collect(),
-        chips: if is_matching { filter.chips(&back) } else { Vec::new() },
+        ids: picks
+            .iter()
+            .map(|pick| (short(pick.id), pick.link(&view, "/jobs").to_string()))
+            .collect(),
+        chips: if is_matching {
+            filter.chips(&back)
+        } else {
+            Vec::new()
+        },
         is_all: is_matching && filter == JobFilter::default(),
         must_type: is_matching && action == Action::Delete,
         act: view.at("/jobs/act"),
@@ -151,11 +167,17 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
     };
     let selections: Vec<Selection> = by_queue(&picks).into_iter().map(selection).collect();
     let mut changed = ChangedJobs::default();
-    let done = view.changes(&posted)?.amend_each(&selections, &action, &mut changed).await;
+    let done = view
+        .changes(&posted)?
+        .amend_each(&selections, &action, &mut changed)
+        .await;
     let outcome = Outcome::of(&view, done, changed.count, changed.refused)?;
-    let is_gone = matches!(action, Action::Delete) && posted.get("back") == Some("job") && outcome.count > 0;
+    let is_gone =
+        matches!(action, Action::Delete) && posted.get("back") == Some("job") && outcome.count > 0;
     let back = if is_gone { filter.link(&view) } else { back };
-    Ok(outcome.note(&action).on(view.app().base(), &back.to_string()))
+    Ok(outcome
+        .note(&action)
+        .on(view.app().base(), &back.to_string()))
 }
 
 /// Whether all that match may be changed: to remove them, whoever asks has typed the word. One click too many is no word.
@@ -165,9 +187,15 @@ pub(in crate::pages) fn is_meant(posted: &Posted, action: &Action) -> bool {
 
 /// Back to the question, which names what it is about.
 pub(in crate::pages) fn unmeant(view: &View, posted: &Posted, question: Link) -> Response {
-    let note = Note::refused("Nothing was deleted: to delete all that match, type the word delete.");
+    let note =
+        Note::refused("Nothing was deleted: to delete all that match, type the word delete.");
     let question = question.with("action", "delete").with("all", "matching");
-    note.on(view.app().base(), &question.with_some("reason", posted.get("reason")).to_string())
+    note.on(
+        view.app().base(),
+        &question
+            .with_some("reason", posted.get("reason"))
+            .to_string(),
+    )
 }
 
 /// Starts a run in the background, and shows it.
@@ -179,7 +207,11 @@ pub(in crate::pages) async fn start(
 ) -> Result<Response, PageFailure> {
     let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(view)?);
     let expected = view.ask(preview(view.app(), &target)).await?.exact();
-    let plan = Plan { target, expected, back: back.to_string() };
+    let plan = Plan {
+        target,
+        expected,
+        back: back.to_string(),
+    };
     if let Some(id) = view.ask(bulk.start(plan)).await? {
         return Ok(see(&view.at(&format!("/jobs/runs/{id}"))));
     }
@@ -214,7 +246,11 @@ impl Outcome {
     ) -> Result<Self, PageFailure> {
         match done {
             Err(error) if count == 0 => Err(view.store_failed(error)),
-            done => Ok(Self { count, refused, broke_off: done.err().map(|error| error.to_string()) }),
+            done => Ok(Self {
+                count,
+                refused,
+                broke_off: done.err().map(|error| error.to_string()),
+            }),
         }
     }
 
@@ -232,10 +268,14 @@ impl Outcome {
                 "{jobs} {done}, then the store failed: {error}. Look at the others and go on with those."
             ));
         }
-        let Some((id, why)) = self.refused.first() else { return Note::done(format!("{jobs} {done}.")) };
+        let Some((id, why)) = self.refused.first() else {
+            return Note::done(format!("{jobs} {done}."));
+        };
         let left = text::many(self.refused.len() as u64, "was", "were");
         let advice = advice(*why);
-        Note::refused(format!("{jobs} {done}; {left} left alone. The first, {id}: {why}. {advice}"))
+        Note::refused(format!(
+            "{jobs} {done}; {left} left alone. The first, {id}: {why}. {advice}"
+        ))
     }
 }
 
@@ -245,7 +285,9 @@ const fn advice(refusal: Refusal) -> &'static str {
         Refusal::Twin(_) => "Let that one end, or cancel it, and try again.",
         Refusal::Full => "Raise max_size, or try again when there is room.",
         Refusal::Running => "Cancel it, then try again.",
-        Refusal::NotFound | Refusal::Done | Refusal::Ready | Refusal::Ended => "Nothing needs to be done.",
+        Refusal::NotFound | Refusal::Done | Refusal::Ready | Refusal::Ended => {
+            "Nothing needs to be done."
+        }
         Refusal::Ambiguous => "Open it by its id and choose the queue.",
         Refusal::Alive | Refusal::Elsewhere(_) => "Look at it again before you go on.",
     }
@@ -254,5 +296,7 @@ const fn advice(refusal: Refusal) -> &'static str {
 /// With a capital letter.
 pub(in crate::pages) fn capital(word: &str) -> String {
     let mut letters = word.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
 }

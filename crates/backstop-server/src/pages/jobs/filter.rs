@@ -37,10 +37,22 @@ impl JobFilter {
         exactly: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Self, PageFailure> {
         let filter = Self {
-            queue: said("queue").map(QueueName::new).transpose().map_err(|error| view.bad(error))?,
-            kind: exactly("kind").map(Kind::new).transpose().map_err(|error| view.bad(error))?,
-            state: said("state").map(str::parse).transpose().map_err(|error| view.bad(error))?,
-            text: said("text").map(str::parse).transpose().map_err(|error: BadSearch| view.bad(error))?,
+            queue: said("queue")
+                .map(QueueName::new)
+                .transpose()
+                .map_err(|error| view.bad(error))?,
+            kind: exactly("kind")
+                .map(Kind::new)
+                .transpose()
+                .map_err(|error| view.bad(error))?,
+            state: said("state")
+                .map(str::parse)
+                .transpose()
+                .map_err(|error| view.bad(error))?,
+            text: said("text")
+                .map(str::parse)
+                .transpose()
+                .map_err(|error: BadSearch| view.bad(error))?,
             worker: exactly("worker").map(WorkerName::new),
         };
         filter.search().state().map_err(|error| view.bad(error))?;
@@ -65,30 +77,75 @@ impl JobFilter {
     /// What is to be looked for.
     pub(super) fn search(&self) -> Search {
         let (queue, kind, state) = (self.queue.clone(), self.kind.clone(), self.state);
-        let filter = Filter { queue, kind, state, fingerprint: None };
-        Search { filter, text: self.text.clone(), worker: self.worker.clone() }
+        let filter = Filter {
+            queue,
+            kind,
+            state,
+            fingerprint: None,
+        };
+        Search {
+            filter,
+            text: self.text.clone(),
+            worker: self.worker.clone(),
+        }
     }
 
     /// The state that is meant, if one is.
     pub(super) fn state(&self) -> Option<State> {
-        self.state.or_else(|| self.worker.as_ref().map(|_| State::Running))
+        self.state
+            .or_else(|| self.worker.as_ref().map(|_| State::Running))
     }
 
     /// How many there are, from the counts that the store keeps, without looking at any. `None` if the queue is not known.
     pub(super) fn count(&self, queues: &[QueueStatus]) -> Option<Counted> {
         let search = self.search();
-        let is_known = self.queue.as_ref().is_none_or(|name| queues.iter().any(|queue| queue.name == *name));
-        let count = kept(&Filter { state: self.state(), ..search.filter.clone() }, queues, None);
-        is_known.then(|| if is_kept(&search) { Counted::Exactly(count) } else { Counted::AtMost(count) })
+        let is_known = self
+            .queue
+            .as_ref()
+            .is_none_or(|name| queues.iter().any(|queue| queue.name == *name));
+        let count = kept(
+            &Filter {
+                state: self.state(),
+                ..search.filter.clone()
+            },
+            queues,
+            None,
+        );
+        is_known.then(|| {
+            if is_kept(&search) {
+                Counted::Exactly(count)
+            } else {
+                Counted::AtMost(count)
+            }
+        })
     }
 
     pub(super) fn shown(&self) -> Shown {
         Shown {
-            queue: self.queue.as_ref().map(ToString::to_string).unwrap_or_default(),
-            kind: self.kind.as_ref().map(ToString::to_string).unwrap_or_default(),
-            state: self.state.map(|state| state.to_string()).unwrap_or_default(),
-            text: self.text.as_ref().map(ToString::to_string).unwrap_or_default(),
-            worker: self.worker.as_ref().map(ToString::to_string).unwrap_or_default(),
+            queue: self
+                .queue
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            kind: self
+                .kind
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            state: self
+                .state
+                .map(|state| state.to_string())
+                .unwrap_or_default(),
+            text: self
+                .text
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            worker: self
+                .worker
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
             is_empty: *self == Self::default(),
         }
     }
@@ -103,7 +160,11 @@ impl JobFilter {
             ("worker", self.worker.as_ref().map(ToString::to_string)),
         ];
         let chip = |(name, value): (&'static str, Option<String>)| {
-            Some(Chip { name, value: value?, without: link.clone().without(name).to_string() })
+            Some(Chip {
+                name,
+                value: value?,
+                without: link.clone().without(name).to_string(),
+            })
         };
         said.into_iter().filter_map(chip).collect()
     }
@@ -131,18 +192,57 @@ mod tests {
 
     fn check(filter: &JobFilter, expected: Option<&str>) {
         let queues = [queue("a", 3, 2), queue("b", 600_000, 0)];
-        assert_eq!(filter.count(&queues).map(|count| count.to_string()).as_deref(), expected);
+        assert_eq!(
+            filter
+                .count(&queues)
+                .map(|count| count.to_string())
+                .as_deref(),
+            expected
+        );
     }
 
     #[test]
     fn what_is_counted_comes_from_counts_that_are_kept() {
-        let a = JobFilter { queue: QueueName::new("a").ok(), ..JobFilter::default() };
+        let a = JobFilter {
+            queue: QueueName::new("a").ok(),
+            ..JobFilter::default()
+        };
         check(&a, Some("5"));
-        check(&JobFilter { state: Some(State::Running), ..a.clone() }, Some("2"));
-        check(&JobFilter { worker: Some(WorkerName::new("w")), ..a.clone() }, Some("up to 2"));
-        check(&JobFilter { text: "ada".parse().ok(), ..a.clone() }, Some("up to 5"));
-        check(&JobFilter { kind: Kind::new("k").ok(), ..a }, Some("up to 5"));
+        check(
+            &JobFilter {
+                state: Some(State::Running),
+                ..a.clone()
+            },
+            Some("2"),
+        );
+        check(
+            &JobFilter {
+                worker: Some(WorkerName::new("w")),
+                ..a.clone()
+            },
+            Some("up to 2"),
+        );
+        check(
+            &JobFilter {
+                text: "ada".parse().ok(),
+                ..a.clone()
+            },
+            Some("up to 5"),
+        );
+        check(
+            &JobFilter {
+                kind: Kind::new("k").ok(),
+                ..a
+            },
+            Some("up to 5"),
+        );
         check(&JobFilter::default(), Some("500,000+"));
-        check(&JobFilter { queue: QueueName::new("c").ok(), ..JobFilter::default() }, None);
+        check(
+            &JobFilter {
+                queue: QueueName::new("c").ok(),
+                ..JobFilter::default()
+            },
+            None,
+        );
     }
 }

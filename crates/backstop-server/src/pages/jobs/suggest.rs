@@ -28,13 +28,27 @@ impl Suggested {
         let (backstop, config) = (view.app().backstop(), view.app().config());
         let known = backstop.known_kinds(KINDS_MAX).await?;
         let workers = view.store().workers(LISTED, view.now()).await?;
-        let enqueued = config.schedules.values().map(|schedule| schedule.kind.to_string());
+        let enqueued = config
+            .schedules
+            .values()
+            .map(|schedule| schedule.kind.to_string());
         let kinds = jobs.iter().map(|job| job.kind.to_string());
-        let kinds = kinds.chain(known.iter().map(ToString::to_string)).chain(enqueued).take(KINDS_MAX);
+        let kinds = kinds
+            .chain(known.iter().map(ToString::to_string))
+            .chain(enqueued)
+            .take(KINDS_MAX);
         Ok(Self {
-            queues: queues.iter().take(QUEUES_MAX).map(|queue| queue.name.to_string()).collect(),
+            queues: queues
+                .iter()
+                .take(QUEUES_MAX)
+                .map(|queue| queue.name.to_string())
+                .collect(),
             kinds: kinds.collect::<BTreeSet<_>>().into_iter().collect(),
-            workers: workers.iter().take(WORKERS_MAX).map(|worker| worker.name.to_string()).collect(),
+            workers: workers
+                .iter()
+                .take(WORKERS_MAX)
+                .map(|worker| worker.name.to_string())
+                .collect(),
         })
     }
 }

@@ -12,7 +12,9 @@ use backstop::overlaps::Overlap;
 use backstop::rates::RateStatus;
 use backstop::tables::Failing;
 use backstop::workers::{LISTED, is_heard};
-use backstop_core::port::{Answer, Group, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus};
+use backstop_core::port::{
+    Answer, Group, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
+};
 use backstop_core::stream::Standing;
 use backstop_core::{QueueName, Span, StreamName, Time};
 use futures_util::future::join_all;
@@ -75,8 +77,11 @@ pub(super) struct Still {
 impl Still {
     /// What of it is about streams that hold records now.
     pub(super) fn of(mut self, streams: &[StreamStatus]) -> Self {
-        let holds =
-            |name: &StreamName| streams.iter().any(|status| status.name == *name && status.holding > 0);
+        let holds = |name: &StreamName| {
+            streams
+                .iter()
+                .any(|status| status.name == *name && status.holding > 0)
+        };
         self.halted.retain(|halted| holds(&halted.stream));
         self.forsaken.retain(|forsaken| holds(&forsaken.stream));
         self
@@ -112,12 +117,18 @@ impl Facts {
         let streams = store.streams().await?;
         let config = view.app().config();
         let workers = backstop.workers(LISTED).await?;
-        let recent = queues
-            .iter()
-            .map(|queue| (queue.name.clone(), view.app().history().recent_queue(&queue.name, now)));
-        let recent_streams = streams
-            .iter()
-            .map(|stream| (stream.name.clone(), view.app().history().recent_stream(&stream.name, now)));
+        let recent = queues.iter().map(|queue| {
+            (
+                queue.name.clone(),
+                view.app().history().recent_queue(&queue.name, now),
+            )
+        });
+        let recent_streams = streams.iter().map(|stream| {
+            (
+                stream.name.clone(),
+                view.app().history().recent_stream(&stream.name, now),
+            )
+        });
         let Still { halted, forsaken } = seldom.still(view, &streams, now).await?;
         Ok(Self {
             taking: taking_jobs(&workers, now),
@@ -125,7 +136,9 @@ impl Facts {
             guards: backstop.breakers().list().await?,
             rates: backstop.rates().await?,
             groups: seldom.groups(view, &queues, now).await?,
-            overdue: backstop.oldest_expired(|queue| config.lease_of(queue)).await?,
+            overdue: backstop
+                .oldest_expired(|queue| config.lease_of(queue))
+                .await?,
             alarms: Alarms::read(backstop, &streams).await?,
             seldom: seldom.look(view, now).await?,
             bulk: Bulk::new(view.app(), view.who()).reports().await?,
@@ -145,19 +158,29 @@ impl Facts {
 
     /// Workers that are heard, and the jobs in their hands.
     pub(super) fn live_workers(&self) -> (u64, u64) {
-        let live = self.workers.iter().filter(|worker| is_heard(worker, self.now));
-        live.fold((0, 0), |(count, running), worker| (count + 1, running + worker.running))
+        let live = self
+            .workers
+            .iter()
+            .filter(|worker| is_heard(worker, self.now));
+        live.fold((0, 0), |(count, running), worker| {
+            (count + 1, running + worker.running)
+        })
     }
 
     /// Whether somebody serves a queue.
     pub(super) fn is_served(&self, queue: &QueueName) -> bool {
-        self.taking.iter().any(|worker| worker.queues.contains(queue))
+        self.taking
+            .iter()
+            .any(|worker| worker.queues.contains(queue))
     }
 }
 
 async fn stalled(view: &View) -> Answer<Vec<RedriveReport>> {
     let redrives = view.app().backstop().dead().redrives().await?;
-    Ok(redrives.into_iter().filter(|redrive| redrive.stalled).collect())
+    Ok(redrives
+        .into_iter()
+        .filter(|redrive| redrive.stalled)
+        .collect())
 }
 
 /// The tables of the configuration whose passes fail.
@@ -173,23 +196,44 @@ async fn failing(view: &View) -> Answer<Vec<(String, Failing)>> {
 
 /// Keys that stand still and keys that nobody looks at, of the first keys that hold something.
 pub(super) async fn still(view: &View, streams: &[StreamStatus], now: Time) -> Answer<Still> {
-    let Still { mut halted, mut forsaken } = Still::default();
-    for status in streams.iter().filter(|status| status.holding > 0).take(STREAMS_MAX) {
-        let Ok(stream) = view.app().backstop().stream(status.name.as_str()) else { continue };
+    let Still {
+        mut halted,
+        mut forsaken,
+    } = Still::default();
+    for status in streams
+        .iter()
+        .filter(|status| status.holding > 0)
+        .take(STREAMS_MAX)
+    {
+        let Ok(stream) = view.app().backstop().stream(status.name.as_str()) else {
+            continue;
+        };
         let keys = stream.keys(None, WhichKeys::Holding, KEYS_MAX).await?;
         let is_partial = status.holding > keys.len() as u64;
-        let is_halted =
-            |key: &&KeyStatus| Standing::from_bytes(&key.standing).is_ok_and(|known| known.halted.is_some());
+        let is_halted = |key: &&KeyStatus| {
+            Standing::from_bytes(&key.standing).is_ok_and(|known| known.halted.is_some())
+        };
         let count = keys.iter().filter(is_halted).count() as u64;
         if count > 0 {
-            halted.push(Halted { stream: status.name.clone(), count, is_partial });
+            halted.push(Halted {
+                stream: status.name.clone(),
+                count,
+                is_partial,
+            });
         }
         // A key in somebody's hands is due when the lease is over.
-        let overdue = keys.iter().filter_map(|key| key.due.map(|due| now.since(due)));
+        let overdue = keys
+            .iter()
+            .filter_map(|key| key.due.map(|due| now.since(due)));
         let overdue: Vec<Span> = overdue.filter(|since| *since > Span::ZERO).collect();
         if let Some(longest) = overdue.iter().copied().max() {
             let (stream, count) = (status.name.clone(), overdue.len() as u64);
-            forsaken.push(Forsaken { stream, count, longest, is_partial });
+            forsaken.push(Forsaken {
+                stream,
+                count,
+                longest,
+                is_partial,
+            });
         }
     }
     Ok(Still { halted, forsaken })

@@ -73,7 +73,10 @@ pub(super) fn problems(facts: &Facts, base: &str) -> Vec<Problem> {
         found.extend(limited(queue, facts, base));
         found.extend(crowded(queue, base));
     }
-    let in_the_way = facts.guards.iter().filter(|guard| keeps_back(guard, &facts.queues));
+    let in_the_way = facts
+        .guards
+        .iter()
+        .filter(|guard| keeps_back(guard, &facts.queues));
     found.extend(in_the_way.map(|guard| shut(guard, facts, base)));
     found.extend(dying(facts, base));
     found.extend(deaf(facts, base));
@@ -117,8 +120,9 @@ fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Prob
             deed: "Serve it",
         });
     }
-    let sentence =
-        format!("Queue {name} is behind: {ready} ready, and this is how long the oldest has waited.");
+    let sentence = format!(
+        "Queue {name} is behind: {ready} ready, and this is how long the oldest has waited."
+    );
     (waits > LATE).then_some(Problem {
         weight: Weight::Warn,
         kind: "behind",
@@ -132,7 +136,9 @@ fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Prob
 /// Jobs are put back because more of them want to start than the rate limit lets through.
 fn limited(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
     let (_, rate) = facts.rates.iter().find(|(name, _)| *name == queue.name)?;
-    let refused_lately = rate.refused_at.is_some_and(|at| facts.now.since(at) <= LIMITED_WITHIN);
+    let refused_lately = rate
+        .refused_at
+        .is_some_and(|at| facts.now.since(at) <= LIMITED_WITHIN);
     let waiting = queue.counts.of(State::Scheduled) + queue.counts.of(State::Ready);
     let limit = &rate.limit;
     (refused_lately && waiting > 0).then(|| Problem {
@@ -170,9 +176,17 @@ fn first(series: &Series) -> Option<f64> {
 
 /// Queues that are full, or nearly so.
 fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
-    let (name, live, dead) = (&queue.name, queue.counts.live(), queue.counts.of(State::Dead));
+    let (name, live, dead) = (
+        &queue.name,
+        queue.counts.live(),
+        queue.counts.of(State::Dead),
+    );
     let mut found = Vec::new();
-    if let Some(max) = queue.bounds.max_size.filter(|_| queue.bounds.is_under_pressure(live)) {
+    if let Some(max) = queue
+        .bounds
+        .max_size
+        .filter(|_| queue.bounds.is_under_pressure(live))
+    {
         found.push(Problem {
             // What a full queue does is what it was configured to do.
             weight: Weight::Warn,
@@ -193,14 +207,20 @@ fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
         let is_full = dead >= dead_max;
         found.push(Problem {
             weight: if is_full { Weight::Bad } else { Weight::Warn },
-            kind: if is_full { "dead letters full" } else { "dead letters nearly full" },
+            kind: if is_full {
+                "dead letters full"
+            } else {
+                "dead letters nearly full"
+            },
             sentence: format!(
                 "Queue {name} has {} of at most {} dead letters; then kinds that die stop.",
                 text::count(dead),
                 text::count(dead_max)
             ),
             number: format!("{percent} %"),
-            link: Link::to(format!("{base}/dead")).with("queue", name).to_string(),
+            link: Link::to(format!("{base}/dead"))
+                .with("queue", name)
+                .to_string(),
             deed: "Requeue or delete some",
         });
     }
@@ -209,7 +229,10 @@ fn crowded(queue: &QueueStatus, base: &str) -> Vec<Problem> {
 
 /// A breaker or a gate that keeps jobs back.
 fn shut(guard: &GuardStatus, facts: &Facts, base: &str) -> Problem {
-    let queue = facts.queues.iter().find(|queue| queue.name == *guard.name.queue());
+    let queue = facts
+        .queues
+        .iter()
+        .find(|queue| queue.name == *guard.name.queue());
     let waiting = queue.map_or(0, |queue| queue.counts.live());
     let waiting = text::many(waiting, "live job", "live jobs");
     let (kind, sentence) = match (guard.name.kind(), guard.shut) {
@@ -236,7 +259,10 @@ fn shut(guard: &GuardStatus, facts: &Facts, base: &str) -> Problem {
         ),
         (Some(kind), _) => (
             "gate shut",
-            format!("Jobs of kind {kind} in queue {} are not started: too many died.", guard.name.queue()),
+            format!(
+                "Jobs of kind {kind} in queue {} are not started: too many died.",
+                guard.name.queue()
+            ),
         ),
     };
     Problem {
@@ -268,7 +294,9 @@ fn dying(facts: &Facts, base: &str) -> Vec<Problem> {
             text::span(ago)
         ),
         number: text::many(letters, "letter", "letters"),
-        link: Link::to(format!("{base}/dead")).with("queue", queue).to_string(),
+        link: Link::to(format!("{base}/dead"))
+            .with("queue", queue)
+            .to_string(),
         deed: "See what of",
     };
     queues.into_iter().map(told).collect()
@@ -298,13 +326,16 @@ fn deaf(facts: &Facts, base: &str) -> Vec<Problem> {
 
 /// Jobs whose lease is over and that nobody took over.
 fn overdue(facts: &Facts, base: &str) -> Option<Problem> {
-    let sentence = "Jobs in hand have lost their worker; any live worker of their queues takes them over.";
+    let sentence =
+        "Jobs in hand have lost their worker; any live worker of their queues takes them over.";
     Some(Problem {
         weight: Weight::Warn,
         kind: "lease over",
         sentence: sentence.to_owned(),
         number: text::span(facts.overdue?),
-        link: Link::to(format!("{base}/jobs")).with("state", State::Running).to_string(),
+        link: Link::to(format!("{base}/jobs"))
+            .with("state", State::Running)
+            .to_string(),
         deed: "Look at them",
     })
 }
@@ -314,7 +345,10 @@ fn tables(facts: &Facts, base: &str) -> Vec<Problem> {
     let told = |(name, failing): &(String, Failing)| Problem {
         weight: Weight::Bad,
         kind: "table fails",
-        sentence: format!("Passes over table {name} fail: {}.", failing.error.trim_end_matches('.')),
+        sentence: format!(
+            "Passes over table {name} fail: {}.",
+            failing.error.trim_end_matches('.')
+        ),
         number: text::span(facts.now.since(failing.since)),
         link: format!("{base}/tables"),
         deed: "See why",
@@ -333,19 +367,44 @@ fn doctor(facts: &Facts, base: &str) -> Vec<Problem> {
         deed: "Run backstop doctor",
     };
     let told = |finding: &Finding| {
-        let advice = finding.advice.as_ref().map_or_else(String::new, |advice| format!(" To do: {advice}."));
-        let weight = if finding.grade == Grade::Bad { Weight::Bad } else { Weight::Warn };
+        let advice = finding
+            .advice
+            .as_ref()
+            .map_or_else(String::new, |advice| format!(" To do: {advice}."));
+        let weight = if finding.grade == Grade::Bad {
+            Weight::Bad
+        } else {
+            Weight::Warn
+        };
         problem(weight, format!("{}.{advice}", finding.what))
     };
-    let findings = facts.opinion.found.iter().flat_map(|found| found.findings.iter());
+    let findings = facts
+        .opinion
+        .found
+        .iter()
+        .flat_map(|found| found.findings.iter());
     let failed = facts.opinion.failed.iter();
-    let failed = failed.map(|why| problem(Weight::Warn, format!("The store could not be examined: {why}.")));
-    let age = facts.opinion.found.as_ref().map(|found| facts.now.since(found.at));
+    let failed = failed.map(|why| {
+        problem(
+            Weight::Warn,
+            format!("The store could not be examined: {why}."),
+        )
+    });
+    let age = facts
+        .opinion
+        .found
+        .as_ref()
+        .map(|found| facts.now.since(found.at));
     let old = age.filter(|age| *age > DOCTOR_OLD).map(|age| {
         let age = text::span(age);
         problem(Weight::Warn, format!("The store itself was last examined {age} ago; what it falls short of since then is not known."))
     });
-    findings.filter(|finding| finding.grade != Grade::Good).map(told).chain(failed).chain(old).collect()
+    findings
+        .filter(|finding| finding.grade != Grade::Good)
+        .map(told)
+        .chain(failed)
+        .chain(old)
+        .collect()
 }
 
 #[cfg(test)]

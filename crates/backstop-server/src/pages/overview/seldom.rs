@@ -57,7 +57,12 @@ impl<T> Default for Kept<T> {
 
 impl<T: Clone> Kept<T> {
     /// What was said less than `true_for` ago, or else what is said now.
-    async fn or_ask(&self, now: Time, true_for: Span, ask: impl Future<Output = Answer<T>>) -> Answer<T> {
+    async fn or_ask(
+        &self,
+        now: Time,
+        true_for: Span,
+        ask: impl Future<Output = Answer<T>>,
+    ) -> Answer<T> {
         if true_for.is_zero() {
             return ask.await;
         }
@@ -102,17 +107,44 @@ impl Seldom {
     }
 
     /// As many groups of dead letters as the store tells: the largest come first, and those of now may be small.
-    pub(super) async fn groups(&self, view: &View, queues: &[QueueStatus], now: Time) -> Answer<Vec<Group>> {
-        let letters = queues.iter().map(|queue| queue.counts.of(State::Dead)).sum();
-        let ask = view.store().groups(GroupQuery { queue: None, limit: GROUPS_MAX }, now);
-        let groups = self.0.groups.or_ask(now, true_for(letters, LETTERS_FEW), ask).await?;
+    pub(super) async fn groups(
+        &self,
+        view: &View,
+        queues: &[QueueStatus],
+        now: Time,
+    ) -> Answer<Vec<Group>> {
+        let letters = queues
+            .iter()
+            .map(|queue| queue.counts.of(State::Dead))
+            .sum();
+        let ask = view.store().groups(
+            GroupQuery {
+                queue: None,
+                limit: GROUPS_MAX,
+            },
+            now,
+        );
+        let groups = self
+            .0
+            .groups
+            .or_ask(now, true_for(letters, LETTERS_FEW), ask)
+            .await?;
         Ok(present(groups, queues))
     }
 
     /// Keys that stand still and keys that nobody looks at.
-    pub(super) async fn still(&self, view: &View, streams: &[StreamStatus], now: Time) -> Answer<Still> {
+    pub(super) async fn still(
+        &self,
+        view: &View,
+        streams: &[StreamStatus],
+        now: Time,
+    ) -> Answer<Still> {
         let holding = streams.iter().map(|stream| stream.holding).sum();
-        let still = self.0.still.or_ask(now, true_for(holding, KEYS_FEW), still(view, streams, now)).await?;
+        let still = self
+            .0
+            .still
+            .or_ask(now, true_for(holding, KEYS_FEW), still(view, streams, now))
+            .await?;
         Ok(still.of(streams))
     }
 }
@@ -120,15 +152,23 @@ impl Seldom {
 /// The groups of queues that have dead letters now.
 fn present(mut groups: Vec<Group>, queues: &[QueueStatus]) -> Vec<Group> {
     let has_letters = |queue: &QueueStatus| queue.counts.of(State::Dead) > 0;
-    let queues: BTreeSet<_> =
-        queues.iter().filter(|queue| has_letters(queue)).map(|queue| &queue.name).collect();
+    let queues: BTreeSet<_> = queues
+        .iter()
+        .filter(|queue| has_letters(queue))
+        .map(|queue| &queue.name)
+        .collect();
     groups.retain(|group| queues.contains(&group.queue));
     groups
 }
 
 async fn seen(view: &View, now: Time) -> Answer<Seen> {
     let (config, backstop) = (view.app().config(), view.app().backstop());
-    let schedules: Vec<_> = config.schedules.values().take(SCHEDULES_MAX).cloned().collect();
+    let schedules: Vec<_> = config
+        .schedules
+        .values()
+        .take(SCHEDULES_MAX)
+        .cloned()
+        .collect();
     let mut seen = Seen::default();
     for run in backstop.schedules().missed_runs(&schedules, now).await? {
         if !run.is_given_up() {
@@ -141,10 +181,16 @@ async fn seen(view: &View, now: Time) -> Answer<Seen> {
         Ok((schedule.name.clone(), count as u64))
     });
     let given_up: Answer<Vec<_>> = join_all(given_up).await.into_iter().collect();
-    seen.given_up = given_up?.into_iter().filter(|(_, count)| *count > 0).collect();
+    seen.given_up = given_up?
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .collect();
     let runs = config.sweeps.values().take(SWEEPS_MAX).map(|sweep| async {
         let runs = backstop.sweeper(sweep).history().await?;
-        Ok(runs.into_iter().next().map(|last| (sweep.name().to_owned(), last)))
+        Ok(runs
+            .into_iter()
+            .next()
+            .map(|last| (sweep.name().to_owned(), last)))
     });
     let runs: Answer<Vec<_>> = join_all(runs).await.into_iter().collect();
     seen.sweeps = runs?.into_iter().flatten().collect();

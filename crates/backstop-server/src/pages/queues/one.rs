@@ -87,26 +87,41 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
     let (store, now, backstop) = (view.store(), view.now(), view.app().backstop());
     let queues = view.ask(store.queues(now)).await?;
     let Some(queue) = queues.iter().find(|queue| queue.name == name) else {
-        return Err(
-            view.missing(format!("There is no queue {name} yet: it comes into being with its first job."))
-        );
+        return Err(view.missing(format!(
+            "There is no queue {name} yet: it comes into being with its first job."
+        )));
     };
     let workers = view.ask(backstop.workers(LIVE_WITHIN)).await?;
     let taking = taking_jobs(&workers, now);
     let guards = view.ask(backstop.breakers().list()).await?;
     let rate = view.ask(backstop.rate_of(&name)).await?;
-    let window: Window =
-        view.query("window").map_or(Ok(Window::FiveMinutes), str::parse).map_err(|error| view.bad(error))?;
+    let window: Window = view
+        .query("window")
+        .map_or(Ok(Window::FiveMinutes), str::parse)
+        .map_err(|error| view.bad(error))?;
     let subject = Subject::Queue(name.clone());
-    let series = view.ask(view.app().history().queue(backstop, &subject, window)).await?;
+    let series = view
+        .ask(view.app().history().queue(backstop, &subject, window))
+        .await?;
     let of_queue = backstop::spreads::Subject::Queue(name.clone());
-    let durations = view.ask(Durations::read(backstop, &of_queue, window)).await?;
+    let durations = view
+        .ask(Durations::read(backstop, &of_queue, window))
+        .await?;
     let (base, history) = (view.app().base(), view.app().history());
-    let facts = Facts { base, workers: &taking, guards: &guards, history, now };
+    let facts = Facts {
+        base,
+        workers: &taking,
+        guards: &guards,
+        history,
+        now,
+    };
     let page = Page {
         frame: view.frame(Section::Queues, name.to_string()).live(),
         queue: Row::of(queue, &facts),
-        states: State::ALL.into_iter().map(|state| depth(queue, state, facts.base)).collect(),
+        states: State::ALL
+            .into_iter()
+            .map(|state| depth(queue, state, facts.base))
+            .collect(),
         totals: totals(queue),
         bounds: bounds(queue),
         rate: rate.map(|rate| shown_rate(&rate, now)),
@@ -120,7 +135,10 @@ pub(super) async fn page(view: View, Path(queue): Path<String>) -> Result<Respon
         dead: Link::to(view.at("/dead")).with("queue", &name).to_string(),
         jobs: Link::to(view.at("/jobs")).with("queue", &name).to_string(),
         windows: windows(&view.at(&format!("/queues/{name}")), window),
-        charts: charts(&series.ending_with(QueueFigures::new(queue, now), now), &durations),
+        charts: charts(
+            &series.ending_with(QueueFigures::new(queue, now), now),
+            &durations,
+        ),
         guards_link: view.at(&format!("/breakers#{}", anchor("guard", name.as_str()))),
     };
     view.show(&page)
@@ -144,7 +162,9 @@ fn bounds(queue: &QueueStatus) -> Bounds {
         max: queue.bounds.max_size.map(|max| (max, text::count(max))),
         overflow: match queue.bounds.overflow {
             backstop_core::bounds::Overflow::Reject => "new jobs are refused",
-            backstop_core::bounds::Overflow::DeadLetterOldest => "the oldest ready job becomes a dead letter",
+            backstop_core::bounds::Overflow::DeadLetterOldest => {
+                "the oldest ready job becomes a dead letter"
+            }
             backstop_core::bounds::Overflow::DropOldest => "the oldest ready job is cancelled",
         },
         is_under_pressure: queue.bounds.is_under_pressure(live),
@@ -169,11 +189,19 @@ fn shown_rate(rate: &RateStatus, now: Time) -> Rate {
 
 fn shown(guard: &GuardStatus, now: Time) -> Guard {
     Guard {
-        what: guard.name.kind().map_or_else(|| "breaker".to_owned(), |kind| format!("gate of kind {kind}")),
+        what: guard.name.kind().map_or_else(
+            || "breaker".to_owned(),
+            |kind| format!("gate of kind {kind}"),
+        ),
         state: state_of(guard),
         is_shut: guard.is_shut(),
         since: When::maybe(guard.status.opened_at, now),
-        why: guard.status.events.last().map(|event| event.why.clone()).unwrap_or_default(),
+        why: guard
+            .status
+            .events
+            .last()
+            .map(|event| event.why.clone())
+            .unwrap_or_default(),
     }
 }
 
@@ -190,12 +218,18 @@ fn settings(view: &View, name: &QueueName) -> Option<Settings> {
         concurrency: entry.settings.concurrency,
         retry: String::from_utf8_lossy(&entry.settings.retry.to_json()).into_owned(),
         lease: text::span(entry.settings.lease),
-        timeout: entry.settings.timeout.map_or_else(|| "none".to_owned(), text::span),
+        timeout: entry
+            .settings
+            .timeout
+            .map_or_else(|| "none".to_owned(), text::span),
     })
 }
 
 fn serving(workers: &[WorkerInfo], name: &QueueName, now: Time) -> Vec<Worker> {
-    let serving = workers.iter().map(|worker| &worker.status).filter(|worker| worker.queues.contains(name));
+    let serving = workers
+        .iter()
+        .map(|worker| &worker.status)
+        .filter(|worker| worker.queues.contains(name));
     let shown = |worker: &WorkerStatus| Worker {
         name: worker.name.to_string(),
         seen: When::new(worker.seen_at, now),

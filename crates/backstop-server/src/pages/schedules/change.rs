@@ -21,9 +21,10 @@ pub(super) async fn trigger(
         )));
     };
     let note = match view.changes(&posted)?.trigger(schedule).await {
-        Ok(triggered) => {
-            Note::done(format!("{name} runs now: job {} is in queue {}.", triggered.id, schedule.queue))
-        }
+        Ok(triggered) => Note::done(format!(
+            "{name} runs now: job {} is in queue {}.",
+            triggered.id, schedule.queue
+        )),
         Err(TriggerError::Store(error)) => return Err(view.store_failed(error)),
         Err(error) => Note::refused(format!("{error}.")),
     };
@@ -36,8 +37,13 @@ pub(super) async fn pause(
     posted: Posted,
 ) -> Result<Response, PageFailure> {
     let name = known(&view, &name).await?;
-    let note = if view.ask(view.changes(&posted)?.pause_schedule(&name)).await? {
-        Note::done(format!("{name} is paused on all workers; its instants are skipped until it is resumed."))
+    let note = if view
+        .ask(view.changes(&posted)?.pause_schedule(&name))
+        .await?
+    {
+        Note::done(format!(
+            "{name} is paused on all workers; its instants are skipped until it is resumed."
+        ))
     } else {
         Note::refused(format!("{name} was paused already."))
     };
@@ -50,8 +56,13 @@ pub(super) async fn resume(
     posted: Posted,
 ) -> Result<Response, PageFailure> {
     let name = known(&view, &name).await?;
-    let note = if view.ask(view.changes(&posted)?.resume_schedule(&name)).await? {
-        Note::done(format!("{name} goes on with its next instant; what fell into the pause stays skipped."))
+    let note = if view
+        .ask(view.changes(&posted)?.resume_schedule(&name))
+        .await?
+    {
+        Note::done(format!(
+            "{name} goes on with its next instant; what fell into the pause stays skipped."
+        ))
     } else {
         Note::refused(format!("{name} was not paused."))
     };
@@ -73,8 +84,13 @@ async fn known(view: &View, name: &str) -> Result<ScheduleName, PageFailure> {
 
 /// To where the button was.
 fn back(view: &View, name: &ScheduleName, posted: &Posted, note: &Note) -> Response {
-    let here =
-        Link::to(link(view, name)).with_some("day", posted.get("day")).with_some("what", posted.get("what"));
-    let address = if posted.get("back") == Some("list") { view.at("/schedules") } else { here.to_string() };
+    let here = Link::to(link(view, name))
+        .with_some("day", posted.get("day"))
+        .with_some("what", posted.get("what"));
+    let address = if posted.get("back") == Some("list") {
+        view.at("/schedules")
+    } else {
+        here.to_string()
+    };
     note.on(view.app().base(), &address)
 }

@@ -86,10 +86,15 @@ struct Asked {
 
 impl Asked {
     fn of(view: &View) -> Self {
-        let day = view.query("day").filter(|day| format!("{day}T00:00:00Z").parse::<Time>().is_ok());
-        let fate = view
-            .query("what")
-            .and_then(|what| FATES.iter().map(|(fate, _)| *fate).find(|fate| *fate == what));
+        let day = view
+            .query("day")
+            .filter(|day| format!("{day}T00:00:00Z").parse::<Time>().is_ok());
+        let fate = view.query("what").and_then(|what| {
+            FATES
+                .iter()
+                .map(|(fate, _)| *fate)
+                .find(|fate| *fate == what)
+        });
         Self {
             day: day.map(str::to_owned),
             fate,
@@ -98,16 +103,22 @@ impl Asked {
     }
 
     fn fits_day(&self, entry: &Entry) -> bool {
-        self.day.as_deref().is_none_or(|day| Day::of(entry.instant).to_string() == day)
+        self.day
+            .as_deref()
+            .is_none_or(|day| Day::of(entry.instant).to_string() == day)
     }
 
     fn fits(&self, entry: &Entry) -> bool {
         let is_before = self.before.is_none_or(|before| entry.instant < before);
-        is_before && self.fits_day(entry) && self.fate.is_none_or(|fate| entry.what.as_str() == fate)
+        is_before
+            && self.fits_day(entry)
+            && self.fate.is_none_or(|fate| entry.what.as_str() == fate)
     }
 
     fn link(&self, at: &str) -> Link {
-        Link::to(at).with_some("day", self.day.as_ref()).with_some("what", self.fate)
+        Link::to(at)
+            .with_some("day", self.day.as_ref())
+            .with_some("what", self.fate)
     }
 }
 
@@ -121,7 +132,11 @@ pub(super) async fn page(view: View, Path(name): Path<String>) -> Result<Respons
         Some(schedule) => Some(view.ask(schedules.status(schedule)).await?),
         None => None,
     };
-    let standing = view.ask(schedules.known()).await?.into_iter().find(|(known, _)| *known == name);
+    let standing = view
+        .ask(schedules.known())
+        .await?
+        .into_iter()
+        .find(|(known, _)| *known == name);
     if schedule.is_none() && standing.is_none() && entries.is_empty() {
         return Err(view.missing(format!(
             "There is no schedule {name}: it needs an entry [schedules.{name}] in the configuration."
@@ -130,13 +145,19 @@ pub(super) async fn page(view: View, Path(name): Path<String>) -> Result<Respons
     let paused = standing.as_ref().and_then(|(_, standing)| standing.paused);
     let (asked, here) = (Asked::of(&view), link(&view, &name));
     let zone = schedule.map_or("UTC", |schedule| schedule.timezone.as_str());
-    let listed: Vec<&Entry> = entries.iter().filter(|entry| asked.fits(entry)).take(LISTED_MAX + 1).collect();
+    let listed: Vec<&Entry> = entries
+        .iter()
+        .filter(|entry| asked.fits(entry))
+        .take(LISTED_MAX + 1)
+        .collect();
     let next = listed.get(LISTED_MAX).and(listed.get(LISTED_MAX - 1));
     let is_filtered = asked.day.is_some() || asked.fate.is_some() || asked.before.is_some();
     let page = Page {
         frame: view.frame(Section::Schedules, name.to_string()).live(),
         is_configured: schedule.is_some(),
-        facts: schedule.map(|schedule| facts(schedule, status.as_ref())).unwrap_or_default(),
+        facts: schedule
+            .map(|schedule| facts(schedule, status.as_ref()))
+            .unwrap_or_default(),
         paused: When::maybe(paused, now),
         missing: status.as_ref().map_or(0, |status| status.missing),
         coming: schedule
@@ -148,11 +169,18 @@ pub(super) async fn page(view: View, Path(name): Path<String>) -> Result<Respons
         strip: (!entries.is_empty()).then(|| strip(&entries, &asked, &here, now)),
         chips: chips(&entries, &asked, &here),
         pages: Trail::of(&view, "before")
-            .pages(&asked.link(&here), next.map(|last| last.instant.to_string()))
+            .pages(
+                &asked.link(&here),
+                next.map(|last| last.instant.to_string()),
+            )
             .called("Older")
             .placed("#runs"),
         all: is_filtered.then(|| here.clone()),
-        entries: listed.into_iter().take(LISTED_MAX).map(|entry| shown(&view, &name, entry, zone)).collect(),
+        entries: listed
+            .into_iter()
+            .take(LISTED_MAX)
+            .map(|entry| shown(&view, &name, entry, zone))
+            .collect(),
         name: name.to_string(),
         link: here,
     };
@@ -187,7 +215,9 @@ fn facts(schedule: &Schedule, status: Option<&ScheduleStatus>) -> Vec<(&'static 
 
 fn coming(schedule: &Schedule, now: Time) -> Vec<(String, When)> {
     let instants = schedule.cron.instants(&schedule.timezone, now).take(COMING);
-    instants.map(|at| (local(at, schedule.timezone.as_str()), When::new(at, now))).collect()
+    instants
+        .map(|at| (local(at, schedule.timezone.as_str()), When::new(at, now)))
+        .collect()
 }
 
 fn strip(entries: &[Entry], asked: &Asked, here: &str, now: Time) -> Markup {
@@ -200,9 +230,14 @@ fn strip(entries: &[Entry], asked: &Asked, here: &str, now: Time) -> Markup {
         }
     }
     let day = |day: Day| {
-        let (name, counts) = (day.to_string(), counts.get(&day).copied().unwrap_or_default());
-        let shares =
-            FATES.iter().zip(counts).map(|((fate, tone), count)| Share::new(words(fate), *tone, count));
+        let (name, counts) = (
+            day.to_string(),
+            counts.get(&day).copied().unwrap_or_default(),
+        );
+        let shares = FATES
+            .iter()
+            .zip(counts)
+            .map(|((fate, tone), count)| Share::new(words(fate), *tone, count));
         CalendarDay {
             address: format!("{}#runs", Link::to(here).with("day", &name)),
             is_chosen: asked.day.as_deref() == Some(&name),
@@ -211,8 +246,12 @@ fn strip(entries: &[Entry], asked: &Asked, here: &str, now: Time) -> Markup {
         }
     };
     let days = Day::through(Day::of(now.before(DAYS)), Day::of(now));
-    Calendar { id: "ledger", title: "The last month, a column a day (UTC)", days: days.map(day).collect() }
-        .figure()
+    Calendar {
+        id: "ledger",
+        title: "The last month, a column a day (UTC)",
+        days: days.map(day).collect(),
+    }
+    .figure()
 }
 
 /// A fate without the ledger's underscore.
@@ -225,10 +264,17 @@ const fn words(fate: &'static str) -> &'static str {
 
 fn chips(entries: &[Entry], asked: &Asked, here: &str) -> Vec<Chip> {
     let of = |fate: &str| {
-        entries.iter().filter(|entry| asked.fits_day(entry) && entry.what.as_str() == fate).count()
+        entries
+            .iter()
+            .filter(|entry| asked.fits_day(entry) && entry.what.as_str() == fate)
+            .count()
     };
     let chip = |(fate, _): &(&'static str, Tone)| {
-        let there = Asked { day: asked.day.clone(), fate: Some(fate), before: None };
+        let there = Asked {
+            day: asked.day.clone(),
+            fate: Some(fate),
+            before: None,
+        };
         Chip {
             word: words(fate).to_owned(),
             count: text::count(of(fate) as u64),
@@ -236,7 +282,11 @@ fn chips(entries: &[Entry], asked: &Asked, here: &str) -> Vec<Chip> {
             is_on: asked.fate == Some(fate),
         }
     };
-    FATES.iter().filter(|(fate, _)| of(fate) > 0 || asked.fate == Some(fate)).map(chip).collect()
+    FATES
+        .iter()
+        .filter(|(fate, _)| of(fate) > 0 || asked.fate == Some(fate))
+        .map(chip)
+        .collect()
 }
 
 fn shown(view: &View, name: &ScheduleName, entry: &Entry, zone: &str) -> Shown {

@@ -20,14 +20,22 @@ impl Asked {
     fn new(view: View, (stream, key): (String, String)) -> Result<Self, PageFailure> {
         let name = named(&view, &stream)?;
         let key = StreamKey::new(&key).map_err(|error| view.bad(error))?;
-        let stream = view.app().backstop().stream(name.as_str()).map_err(|error| view.bad(error))?;
+        let stream = view
+            .app()
+            .backstop()
+            .stream(name.as_str())
+            .map_err(|error| view.bad(error))?;
         Ok(Self { view, stream, key })
     }
 
     /// Back to the key; a forgotten one is gone, and its stream is shown.
     fn back(&self, note: &Note, is_gone: bool) -> Response {
         let (view, name) = (&self.view, self.stream.name());
-        let address = if is_gone { super::link(view, name) } else { key_link(view, name, &self.key) };
+        let address = if is_gone {
+            super::link(view, name)
+        } else {
+            key_link(view, name, &self.key)
+        };
         note.on(view.app().base(), &address)
     }
 }
@@ -42,11 +50,17 @@ fn confirmed(view: &View, posted: &Posted, word: &str) -> Result<(), PageFailure
 
 type Which = Path<(String, String)>;
 
-pub(super) async fn forget(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
+pub(super) async fn forget(
+    view: View,
+    Path(which): Which,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     confirmed(&view, &posted, "forget")?;
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
-    let gone = view.ask(view.changes(&posted)?.forget(&asked.stream, key)).await?;
+    let gone = view
+        .ask(view.changes(&posted)?.forget(&asked.stream, key))
+        .await?;
     let note = match gone {
         Some(gone) => Note::done(format!(
             "{key} is forgotten with {}; its next record is its first.",
@@ -57,11 +71,17 @@ pub(super) async fn forget(view: View, Path(which): Which, posted: Posted) -> Re
     Ok(asked.back(&note, true))
 }
 
-pub(super) async fn disable(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
+pub(super) async fn disable(
+    view: View,
+    Path(which): Which,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     confirmed(&view, &posted, "disable")?;
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
-    let gone = view.ask(view.changes(&posted)?.disable(&asked.stream, key)).await?;
+    let gone = view
+        .ask(view.changes(&posted)?.disable(&asked.stream, key))
+        .await?;
     let note = Note::done(format!(
         "{key} is forgotten with {}, and its records are ignored until it is enabled.",
         text::many(gone.records, "held record", "held records")
@@ -69,10 +89,17 @@ pub(super) async fn disable(view: View, Path(which): Which, posted: Posted) -> R
     Ok(asked.back(&note, false))
 }
 
-pub(super) async fn enable(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
+pub(super) async fn enable(
+    view: View,
+    Path(which): Which,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
-    let note = if view.ask(view.changes(&posted)?.enable(&asked.stream, key)).await? {
+    let note = if view
+        .ask(view.changes(&posted)?.enable(&asked.stream, key))
+        .await?
+    {
         Note::done(format!("{key} is enabled; its next record is its first."))
     } else {
         Note::refused(format!("{key} was not disabled."))
@@ -80,14 +107,35 @@ pub(super) async fn enable(view: View, Path(which): Which, posted: Posted) -> Re
     Ok(asked.back(&note, true))
 }
 
-pub(super) async fn resume(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
-    set_going(view, which, &posted, Resume::Again, "with the record it halted at").await
+pub(super) async fn resume(
+    view: View,
+    Path(which): Which,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
+    set_going(
+        view,
+        which,
+        &posted,
+        Resume::Again,
+        "with the record it halted at",
+    )
+    .await
 }
 
-pub(super) async fn skip(view: View, Path(which): Which, posted: Posted) -> Result<Response, PageFailure> {
+pub(super) async fn skip(
+    view: View,
+    Path(which): Which,
+    posted: Posted,
+) -> Result<Response, PageFailure> {
     confirmed(&view, &posted, "skip")?;
-    set_going(view, which, &posted, Resume::Past, "past the record it halted at, which stays a dead letter")
-        .await
+    set_going(
+        view,
+        which,
+        &posted,
+        Resume::Past,
+        "past the record it halted at, which stays a dead letter",
+    )
+    .await
 }
 
 async fn set_going(
@@ -99,10 +147,15 @@ async fn set_going(
 ) -> Result<Response, PageFailure> {
     let asked = Asked::new(view, which)?;
     let (view, key) = (&asked.view, &asked.key);
-    let note = if view.ask(view.changes(posted)?.resume_key(&asked.stream, key, resume)).await? {
+    let note = if view
+        .ask(view.changes(posted)?.resume_key(&asked.stream, key, resume))
+        .await?
+    {
         Note::done(format!("{key} goes on {how}."))
     } else {
-        Note::refused(format!("{key} is not halted; somebody may have been faster."))
+        Note::refused(format!(
+            "{key} is not halted; somebody may have been faster."
+        ))
     };
     Ok(asked.back(&note, false))
 }

@@ -96,7 +96,10 @@ pub(super) async fn page(
 }
 
 /// A key that was asked for by name.
-pub(super) async fn asked_for(view: View, Path(stream): Path<String>) -> Result<Response, PageFailure> {
+pub(super) async fn asked_for(
+    view: View,
+    Path(stream): Path<String>,
+) -> Result<Response, PageFailure> {
     let key = view.query("key").unwrap_or_default().to_owned();
     show(view, &stream, &key).await
 }
@@ -104,14 +107,22 @@ pub(super) async fn asked_for(view: View, Path(stream): Path<String>) -> Result<
 async fn show(view: View, stream: &str, key: &str) -> Result<Response, PageFailure> {
     let name = named(&view, stream)?;
     let key = StreamKey::new(key).map_err(|error| view.bad(error))?;
-    let stream = view.app().backstop().stream(name.as_str()).map_err(|error| view.bad(error))?;
+    let stream = view
+        .app()
+        .backstop()
+        .stream(name.as_str())
+        .map_err(|error| view.bad(error))?;
     let Some(stored) = view.ask(stream.key(&key)).await? else {
-        return Err(view
-            .missing(format!("Stream {name} has no key {key}: no record of it came, or it was forgotten.")));
+        return Err(view.missing(format!(
+            "Stream {name} has no key {key}: no record of it came, or it was forgotten."
+        )));
     };
     let config = view.app().config();
     let stored = redacted(stored, &config.redaction);
-    let rules = config.streams.get(&name).map(|entry| entry.settings.rules.clone());
+    let rules = config
+        .streams
+        .get(&name)
+        .map(|entry| entry.settings.rules.clone());
     view.show(&made(&view, &name, &stored, rules.as_ref()))
 }
 
@@ -136,15 +147,24 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
         error: view.app().config().redaction.text(&failing.error),
     });
     let marks = marks(stored, &standing, now);
-    let line = TimeLine { id: "held", title: "What is held, and what is missing", marks };
+    let line = TimeLine {
+        id: "held",
+        title: "What is held, and what is missing",
+        marks,
+    };
     let off_step = |record: &OffStepRecord| {
-        let became =
-            if record.is_handled { "handled; the steps go on from it" } else { "dropped as a duplicate" };
+        let became = if record.is_handled {
+            "handled; the steps go on from it"
+        } else {
+            "dropped as a duplicate"
+        };
         (record.place.to_string(), became, seen(record.at))
     };
     let late = |(position, at): &(i64, i64)| (position.to_string(), as_time(*position), seen(*at));
     Page {
-        frame: view.frame(Section::Streams, text::name(stored.key.as_str())).live(),
+        frame: view
+            .frame(Section::Streams, text::name(stored.key.as_str()))
+            .live(),
         stream: name.to_string(),
         stream_link: link(view, name),
         key: text::name(stored.key.as_str()),
@@ -170,7 +190,10 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
 /// The record that is held first, and why it waits, as the command line and the API say it.
 fn why(stored: &StoredKey) -> Option<(String, String)> {
     let first = stored.records.first()?;
-    Some((first.position.to_string(), why_record(stored, first.position).ok()?.to_string()))
+    Some((
+        first.position.to_string(),
+        why_record(stored, first.position).ok()?.to_string(),
+    ))
 }
 
 fn facts(stored: &StoredKey, standing: &Standing) -> Vec<(&'static str, String)> {
@@ -202,8 +225,8 @@ fn missed((first, step, count): (i64, i64, u64)) -> Missed {
 
 /// A position as it stands below a mark: the time of day if it is a time.
 fn short(position: i64) -> String {
-    let time =
-        as_time(position).and_then(|time| Some(time.split_once('T')?.1.trim_end_matches('Z').to_owned()));
+    let time = as_time(position)
+        .and_then(|time| Some(time.split_once('T')?.1.trim_end_matches('Z').to_owned()));
     time.unwrap_or_else(|| position.to_string())
 }
 
@@ -215,7 +238,10 @@ fn held(stored: &StoredKey, standing: &Standing, until: Option<Time>, now: Time)
         since: When::new(record.at, now),
         until: When::maybe(until, now),
         tenant: record.tenant.as_deref().unwrap_or_default().to_owned(),
-        payload: cut(&one_line(&String::from_utf8_lossy(record.payload.as_bytes())), PAYLOAD_CHARS),
+        payload: cut(
+            &one_line(&String::from_utf8_lossy(record.payload.as_bytes())),
+            PAYLOAD_CHARS,
+        ),
     });
     held.collect()
 }
@@ -249,11 +275,22 @@ fn marks(stored: &StoredKey, standing: &Standing, now: Time) -> Vec<Mark> {
             Joint::OffGrid => Some(0),
             Joint::Missing(gap) | Joint::GivenUp(gap) | Joint::Bridged(gap) => Some(gap.count),
         };
-        marks.extend(missing.map(|missing| Mark::Gap { missing, words: joint.to_string() }));
+        marks.extend(missing.map(|missing| Mark::Gap {
+            missing,
+            words: joint.to_string(),
+        }));
         marks.push(Mark::There {
             name: short(record.position),
-            tone: if standing.halted == Some(record.position) { Tone::Bad } else { Tone::Plain },
-            words: format!("{} is held, came {}", record.position, text::when(record.at, now)),
+            tone: if standing.halted == Some(record.position) {
+                Tone::Bad
+            } else {
+                Tone::Plain
+            },
+            words: format!(
+                "{} is held, came {}",
+                record.position,
+                text::when(record.at, now)
+            ),
         });
     }
     marks

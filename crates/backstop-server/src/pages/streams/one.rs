@@ -80,15 +80,37 @@ pub(super) async fn page(view: View, Path(stream): Path<String>) -> Result<Respo
         )));
     }
     let status = status.unwrap_or_else(|| super::nothing(&name));
-    let window: Window = view.query("window").and_then(|text| text.parse().ok()).unwrap_or_default();
-    let series = view.ask(view.app().history().stream(backstop, &name, window)).await?;
-    let alarms = view.ask(Alarms::read(backstop, std::slice::from_ref(&status))).await?;
+    let window: Window = view
+        .query("window")
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default();
+    let series = view
+        .ask(view.app().history().stream(backstop, &name, window))
+        .await?;
+    let alarms = view
+        .ask(Alarms::read(backstop, std::slice::from_ref(&status)))
+        .await?;
     let ringing = alarms.of(&name);
-    let which = if view.query("keys") == Some("all") { WhichKeys::All } else { WhichKeys::Holding };
-    let after = view.query_exact("after").map(StreamKey::new).transpose().map_err(|error| view.bad(error))?;
-    let stream = backstop.stream(name.as_str()).map_err(|error| view.bad(error))?;
+    let which = if view.query("keys") == Some("all") {
+        WhichKeys::All
+    } else {
+        WhichKeys::Holding
+    };
+    let after = view
+        .query_exact("after")
+        .map(StreamKey::new)
+        .transpose()
+        .map_err(|error| view.bad(error))?;
+    let stream = backstop
+        .stream(name.as_str())
+        .map_err(|error| view.bad(error))?;
     let keys = view.ask(stream.keys(after, which, KEYS_SHOWN)).await?;
-    let here = Here { view: &view, name: &name, window, which };
+    let here = Here {
+        view: &view,
+        name: &name,
+        window,
+        which,
+    };
     let next = keys.last().filter(|_| keys.len() == KEYS_SHOWN);
     let page = Page {
         frame: view.frame(Section::Streams, name.to_string()).live(),
@@ -96,15 +118,25 @@ pub(super) async fn page(view: View, Path(stream): Path<String>) -> Result<Respo
         link: link(&view, &name),
         figures: figures(&status, ringing, now),
         alarms: ringing.iter().map(ToString::to_string).collect(),
-        windows: Window::ALL.into_iter().map(|window| here.window(window)).collect(),
+        windows: Window::ALL
+            .into_iter()
+            .map(|window| here.window(window))
+            .collect(),
         charts: charts(&series),
         counters: counters(&status),
         rules: entry.map(rules),
-        filters: [WhichKeys::Holding, WhichKeys::All].map(|which| here.which(which)).into(),
+        filters: [WhichKeys::Holding, WhichKeys::All]
+            .map(|which| here.which(which))
+            .into(),
         pages: Trail::of(&view, "after").pages(&here.link(), next.map(|key| key.key.to_string())),
-        keys: keys.iter().map(|key| shown(&view, &name, key, now)).collect(),
+        keys: keys
+            .iter()
+            .map(|key| shown(&view, &name, key, now))
+            .collect(),
         is_filtered: which == WhichKeys::Holding,
-        letters: Link::to(view.at("/dead")).with("queue", letters_queue(&name)).to_string(),
+        letters: Link::to(view.at("/dead"))
+            .with("queue", letters_queue(&name))
+            .to_string(),
     };
     view.show(&page)
 }
@@ -120,27 +152,55 @@ struct Here<'a> {
 impl Here<'_> {
     fn link(&self) -> Link {
         let link = Link::to(link(self.view, self.name));
-        let link = if self.window == Window::default() { link } else { link.with("window", self.window) };
-        if self.which == WhichKeys::All { link.with("keys", "all") } else { link }
+        let link = if self.window == Window::default() {
+            link
+        } else {
+            link.with("window", self.window)
+        };
+        if self.which == WhichKeys::All {
+            link.with("keys", "all")
+        } else {
+            link
+        }
     }
 
     fn window(&self, window: Window) -> Chip {
         let there = Here { window, ..*self };
-        Chip { word: window.words(), link: there.link().to_string(), is_on: window == self.window }
+        Chip {
+            word: window.words(),
+            link: there.link().to_string(),
+            is_on: window == self.window,
+        }
     }
 
     fn which(&self, which: WhichKeys) -> Chip {
         let there = Here { which, ..*self };
-        let word = if which == WhichKeys::All { "All keys" } else { "Keys that hold records" };
-        Chip { word, link: there.link().to_string(), is_on: which == self.which }
+        let word = if which == WhichKeys::All {
+            "All keys"
+        } else {
+            "Keys that hold records"
+        };
+        Chip {
+            word,
+            link: there.link().to_string(),
+            is_on: which == self.which,
+        }
     }
 }
 
 fn figures(status: &StreamStatus, ringing: &[Alarm], now: Time) -> Vec<Figure> {
     let counts = &status.counts;
-    let oldest = status.oldest.map(|at| format!("oldest {}", text::when(at, now))).unwrap_or_default();
+    let oldest = status
+        .oldest
+        .map(|at| format!("oldest {}", text::when(at, now)))
+        .unwrap_or_default();
     let rings = |alarm| ringing.contains(&alarm);
-    let figure = |name, value, beside, is_bad| Figure { name, value, beside, is_bad };
+    let figure = |name, value, beside, is_bad| Figure {
+        name,
+        value,
+        beside,
+        is_bad,
+    };
     vec![
         figure("held now", text::count(status.records), oldest, false),
         figure(
@@ -149,7 +209,12 @@ fn figures(status: &StreamStatus, ringing: &[Alarm], now: Time) -> Vec<Figure> {
             format!("of {}", text::count(status.keys)),
             false,
         ),
-        figure("handled", text::count(counts[Count::Handled]), "ever".to_owned(), false),
+        figure(
+            "handled",
+            text::count(counts[Count::Handled]),
+            "ever".to_owned(),
+            false,
+        ),
         figure(
             "success rate",
             percent(counts.success_rate()),
@@ -172,7 +237,11 @@ fn figures(status: &StreamStatus, ringing: &[Alarm], now: Time) -> Vec<Figure> {
 }
 
 fn counters(status: &StreamStatus) -> Vec<(&'static str, String)> {
-    status.counts.named().map(|(name, number)| (name, text::count(number))).collect()
+    status
+        .counts
+        .named()
+        .map(|(name, number)| (name, text::count(number)))
+        .collect()
 }
 
 fn charts(series: &StreamSeries) -> Vec<Markup> {
@@ -193,7 +262,10 @@ fn charts(series: &StreamSeries) -> Vec<Markup> {
         id: "held",
         title: "Records held",
         unit: Unit::Count,
-        lines: vec![line("records", Tone::Plain, &series.held), line("keys", Tone::Other, &series.holding)],
+        lines: vec![
+            line("records", Tone::Plain, &series.held),
+            line("keys", Tone::Other, &series.holding),
+        ],
     };
     vec![flow.figure(), held.figure()]
 }
@@ -202,9 +274,15 @@ fn charts(series: &StreamSeries) -> Vec<Markup> {
 fn rules(config: &StreamConfig) -> Vec<(&'static str, String)> {
     let rules = &config.settings.rules;
     let steps: Vec<String> = rules.steps.iter().map(ToString::to_string).collect();
-    let whole = rules.steps.iter().fold(backstop_core::Span::ZERO, |sum, step| sum.plus(*step));
+    let whole = rules
+        .steps
+        .iter()
+        .fold(backstop_core::Span::ZERO, |sum, step| sum.plus(*step));
     vec![
-        ("steps", format!("{}: {} for each gap", steps.join(", "), text::span(whole))),
+        (
+            "steps",
+            format!("{}: {} for each gap", steps.join(", "), text::span(whole)),
+        ),
         ("max_held", rules.max_held.to_string()),
         ("max_misses", rules.max_misses.to_string()),
         ("hold_for", rules.hold_for.to_string()),
@@ -230,7 +308,10 @@ fn rules(config: &StreamConfig) -> Vec<(&'static str, String)> {
             },
         ),
         ("rollout", format!("{} %", rules.rollout.percent)),
-        ("retry", String::from_utf8_lossy(&rules.retry.to_json()).into_owned()),
+        (
+            "retry",
+            String::from_utf8_lossy(&rules.retry.to_json()).into_owned(),
+        ),
     ]
 }
 
@@ -247,14 +328,20 @@ fn shown(view: &View, stream: &StreamName, status: &KeyStatus, now: Time) -> Key
         held_text: text::count(status.records),
         oldest: When::maybe(status.oldest, now),
         due: When::maybe(status.due, now),
-        worker: status.holder.as_ref().map(|holder| holder.worker.to_string()).unwrap_or_default(),
+        worker: status
+            .holder
+            .as_ref()
+            .map(|holder| holder.worker.to_string())
+            .unwrap_or_default(),
     }
 }
 
 /// Where a key is. One of dots only would be taken for a way up, and is asked for by name.
 pub(super) fn key_link(view: &View, stream: &StreamName, key: &StreamKey) -> String {
     if key.as_str().chars().all(|c| c == '.') {
-        return Link::to(format!("{}/key", link(view, stream))).with("key", key).to_string();
+        return Link::to(format!("{}/key", link(view, stream)))
+            .with("key", key)
+            .to_string();
     }
     format!("{}/keys/{}", link(view, stream), part(key.as_str()))
 }

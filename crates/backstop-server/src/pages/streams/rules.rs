@@ -11,7 +11,9 @@ pub(super) fn gives_up(rules: &Rules, stored: &StoredKey, standing: &Standing) -
     let left = behind.fold(Span::ZERO, |sum, step| sum.plus(*step));
     let by_waits = Time::from_micros(wait.due).after(left);
     let oldest = stored.records.iter().map(|record| record.at).min();
-    Some(oldest.map_or(by_waits, |oldest| by_waits.min(oldest.after(rules.hold_for))))
+    Some(oldest.map_or(by_waits, |oldest| {
+        by_waits.min(oldest.after(rules.hold_for))
+    }))
 }
 
 #[cfg(test)]
@@ -44,14 +46,29 @@ mod tests {
     fn a_key_gives_up_after_the_waits_that_are_left_and_never_after_hold_for() {
         let (rules, start) = (Rules::default(), Time::from_millis(0));
         let waiting = |attempt, due: Time| Standing {
-            wait: Some(Wait { attempt, due: due.as_micros() }),
+            wait: Some(Wait {
+                attempt,
+                due: due.as_micros(),
+            }),
             ..Standing::default()
         };
         let first = start.after(Span::secs(10));
-        assert_eq!(gives_up(&rules, &key(start), &waiting(1, first)), Some(start.after(Span::secs(180))));
-        assert_eq!(gives_up(&rules, &key(start), &waiting(5, first)), Some(first));
-        let short = Rules { hold_for: Span::secs(30), ..rules.clone() };
-        assert_eq!(gives_up(&short, &key(start), &waiting(1, first)), Some(start.after(Span::secs(30))));
+        assert_eq!(
+            gives_up(&rules, &key(start), &waiting(1, first)),
+            Some(start.after(Span::secs(180)))
+        );
+        assert_eq!(
+            gives_up(&rules, &key(start), &waiting(5, first)),
+            Some(first)
+        );
+        let short = Rules {
+            hold_for: Span::secs(30),
+            ..rules.clone()
+        };
+        assert_eq!(
+            gives_up(&short, &key(start), &waiting(1, first)),
+            Some(start.after(Span::secs(30)))
+        );
         assert_eq!(gives_up(&rules, &key(start), &Standing::default()), None);
     }
 }

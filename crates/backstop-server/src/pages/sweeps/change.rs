@@ -19,20 +19,28 @@ pub(super) async fn run(
     let (changes, now, address) = (view.changes(&posted)?, view.now(), link(&view, &sweep));
     let run = tokio::spawn(async move { changes.sweep(&sweep, now).await });
     let note = match tokio::time::timeout(PATIENCE, run).await {
-        Err(_) => Note::done(format!("Sweep {name} is running; what it finds appears among its last runs.")),
+        Err(_) => Note::done(format!(
+            "Sweep {name} is running; what it finds appears among its last runs."
+        )),
         Ok(Ok(Ok(report))) => Note::done(told(&name, &report)),
         Ok(Ok(Err(SweepError::Store(error)))) => return Err(view.store_failed(error)),
-        Ok(Ok(Err(error))) => {
-            Note::refused(format!("Sweep {name} failed, and nothing was enqueued: {error}"))
-        }
-        Ok(Err(_)) => Note::refused(format!("Sweep {name} was cut off; the server's log says why.")),
+        Ok(Ok(Err(error))) => Note::refused(format!(
+            "Sweep {name} failed, and nothing was enqueued: {error}"
+        )),
+        Ok(Err(_)) => Note::refused(format!(
+            "Sweep {name} was cut off; the server's log says why."
+        )),
     };
     Ok(note.on(view.app().base(), &address))
 }
 
 fn told(name: &str, report: &Report) -> String {
     let count = |rows: usize| text::count(rows as u64);
-    let more = if report.is_cut { "; there may be more" } else { "" };
+    let more = if report.is_cut {
+        "; there may be more"
+    } else {
+        ""
+    };
     format!(
         "Sweep {name}: {} found, {} alive, {} dead, {} enqueued, {} given up{more}.",
         count(report.found.len()),

@@ -82,7 +82,11 @@ struct Rows {
 impl Rows {
     fn of(rows: &[Value]) -> Self {
         Self {
-            shown: rows.iter().take(ROWS_SHOWN).map(ToString::to_string).collect(),
+            shown: rows
+                .iter()
+                .take(ROWS_SHOWN)
+                .map(ToString::to_string)
+                .collect(),
             more: rows.len().saturating_sub(ROWS_SHOWN),
             count: text::count(rows.len() as u64),
             is_empty: rows.is_empty(),
@@ -97,7 +101,9 @@ pub(super) async fn page(
 ) -> Result<Response, PageFailure> {
     let sweep = named(&view, &name)?;
     let now = view.now();
-    let runs = view.ask(view.app().backstop().sweeper(&sweep).history()).await?;
+    let runs = view
+        .ask(view.app().backstop().sweeper(&sweep).history())
+        .await?;
     let known = asked(&view, &sweep, &looks).await;
     let (at, seen) = match known.as_ref().and_then(|known| known.seen.clone()) {
         Some((at, seen)) => (Some(at), Some(seen)),
@@ -109,18 +115,31 @@ pub(super) async fn page(
         name: sweep.name().to_owned(),
         link: link(&view, &sweep),
         facts: vec![
-            ("Looks for rows", format!("older than {}", text::span(sweep.threshold()))),
+            (
+                "Looks for rows",
+                format!("older than {}", text::span(sweep.threshold())),
+            ),
             ("Every", text::span(sweep.period())),
         ],
         queue: sweep.queue().to_string(),
         queue_link: view.at(&format!("/queues/{}", part(sweep.queue().as_str()))),
-        letters: crate::pages::Link::to(view.at("/dead")).with("queue", sweep.queue()).to_string(),
+        letters: crate::pages::Link::to(view.at("/dead"))
+            .with("queue", sweep.queue())
+            .to_string(),
         runs: runs.iter().map(|run| Run::new(run, now)).collect(),
         is_asked: known.is_some(),
         is_looking: known.is_some_and(|known| known.is_looking),
         seen: When::maybe(at.filter(|at| now.since(*at) > JUST_NOW), now),
-        error: seen.as_ref().and_then(|seen| seen.as_ref().as_ref().err().cloned()),
-        dry: sight.and_then(|sight| if let Sight::Dry(report) = sight { Some(dry(report)) } else { None }),
+        error: seen
+            .as_ref()
+            .and_then(|seen| seen.as_ref().as_ref().err().cloned()),
+        dry: sight.and_then(|sight| {
+            if let Sight::Dry(report) = sight {
+                Some(dry(report))
+            } else {
+                None
+            }
+        }),
         compared: sight.and_then(|sight| match sight {
             Sight::Compared(found) => Some(compared(&view, found)),
             Sight::Dry(_) => None,
@@ -133,20 +152,44 @@ pub(super) async fn page(
 async fn asked(view: &View, sweep: &Sweep, looks: &Looks<Sight>) -> Option<Known<Sight>> {
     let (backstop, sweep, now) = (view.app().backstop().clone(), sweep.clone(), view.now());
     match view.query("look")? {
-        "dry" => Some(looks.look(&format!("dry {}", sweep.name()), now, dry_run(backstop, sweep, now)).await),
-        "compare" => {
-            Some(looks.look(&format!("compare {}", sweep.name()), now, compare(backstop, sweep)).await)
-        }
+        "dry" => Some(
+            looks
+                .look(
+                    &format!("dry {}", sweep.name()),
+                    now,
+                    dry_run(backstop, sweep, now),
+                )
+                .await,
+        ),
+        "compare" => Some(
+            looks
+                .look(
+                    &format!("compare {}", sweep.name()),
+                    now,
+                    compare(backstop, sweep),
+                )
+                .await,
+        ),
         _ => None,
     }
 }
 
 async fn dry_run(backstop: Backstop, sweep: Sweep, at: Time) -> Result<Sight, String> {
-    backstop.sweeper(&sweep).dry_run(at).await.map(Sight::Dry).map_err(|error| error.to_string())
+    backstop
+        .sweeper(&sweep)
+        .dry_run(at)
+        .await
+        .map(Sight::Dry)
+        .map_err(|error| error.to_string())
 }
 
 async fn compare(backstop: Backstop, sweep: Sweep) -> Result<Sight, String> {
-    backstop.sweeper(&sweep).reconcile().await.map(Sight::Compared).map_err(|error| error.to_string())
+    backstop
+        .sweeper(&sweep)
+        .reconcile()
+        .await
+        .map(Sight::Compared)
+        .map_err(|error| error.to_string())
 }
 
 fn dry(report: &Report) -> Dry {
@@ -173,13 +216,17 @@ fn dry(report: &Report) -> Dry {
 }
 
 fn compared(view: &View, found: &Reconciliation) -> Compared {
-    let loose = found.jobs_without_rows.iter().take(ROWS_SHOWN).map(|job| Loose {
-        id: job.id.to_string(),
-        link: view.at(&format!("/jobs/{}", part(&job.id.to_string()))),
-        key: job.key.to_string(),
-        age: text::span(job.age),
-        is_overdue: job.age >= found.older_than,
-    });
+    let loose = found
+        .jobs_without_rows
+        .iter()
+        .take(ROWS_SHOWN)
+        .map(|job| Loose {
+            id: job.id.to_string(),
+            link: view.at(&format!("/jobs/{}", part(&job.id.to_string()))),
+            key: job.key.to_string(),
+            age: text::span(job.age),
+            is_overdue: job.age >= found.older_than,
+        });
     Compared {
         matches: !found.falls_short(),
         rows: Rows::of(&found.rows_without_jobs),

@@ -50,11 +50,20 @@ impl Player {
     /// Takes note of keys that were handed out.
     pub(super) fn learn_taken(&mut self, take: &Take, taken: &Taken) {
         let hands = taken.keys.iter().map(|stored| Hand {
-            lease: KeyLease { stream: take.stream.clone(), key: stored.key.clone(), number: take.number },
+            lease: KeyLease {
+                stream: take.stream.clone(),
+                key: stored.key.clone(),
+                number: take.number,
+            },
             arrived: stored.arrived,
             turn: 0,
         });
-        let known = |hand: &Hand| self.streams.hands.iter().any(|known| known.lease == hand.lease);
+        let known = |hand: &Hand| {
+            self.streams
+                .hands
+                .iter()
+                .any(|known| known.lease == hand.lease)
+        };
         let fresh: Vec<Hand> = hands.filter(|hand| !known(hand)).collect();
         self.streams.hands.extend(fresh);
         keep_latest(&mut self.streams.hands, HANDS_MAX);
@@ -66,12 +75,27 @@ impl Player {
     }
 
     fn record(&mut self) -> Record {
-        let StoredRecord { position, step, tenant, payload, .. } = self.stored_record();
-        Record { key: self.stream_key(), position, step, tenant, payload }
+        let StoredRecord {
+            position,
+            step,
+            tenant,
+            payload,
+            ..
+        } = self.stored_record();
+        Record {
+            key: self.stream_key(),
+            position,
+            step,
+            tenant,
+            payload,
+        }
     }
 
     fn stored_record(&mut self) -> StoredRecord {
-        let tenant = TENANTS.choose(&mut self.dice).filter(|_| self.flip(0.3)).map(|tenant| (*tenant).into());
+        let tenant = TENANTS
+            .choose(&mut self.dice)
+            .filter(|_| self.flip(0.3))
+            .map(|tenant| (*tenant).into());
         StoredRecord {
             position: self.dice.random_range(-FAR..=FAR),
             step: self.dice.random_range(1..=3),
@@ -92,18 +116,33 @@ impl Player {
             // Which of those that are due at one time go first is the store's choice, so that all are asked for.
             _ => Wanted::Due(DUE_KEYS_MAX),
         };
-        let (stream, number, worker, until) = (self.stream(), self.number(), self.worker(), self.until());
-        let take = Take { stream, number, worker, until, wanted };
+        let (stream, number, worker, until) =
+            (self.stream(), self.number(), self.worker(), self.until());
+        let take = Take {
+            stream,
+            number,
+            worker,
+            until,
+            wanted,
+        };
         self.streams.takes.push(take.clone());
         keep_latest(&mut self.streams.takes, 2);
         Operation::Take(take)
     }
 
     fn keep(&mut self) -> Operation {
-        let hands: Vec<Hand> = self.streams.hands.sample(&mut self.dice, 3).cloned().collect();
+        let hands: Vec<Hand> = self
+            .streams
+            .hands
+            .sample(&mut self.dice, 3)
+            .cloned()
+            .collect();
         let mut leases: Vec<KeyLease> = hands.into_iter().map(|hand| hand.lease).collect();
         if let (true, Some(lease)) = (self.flip(0.1), leases.pop()) {
-            leases.push(KeyLease { number: self.number(), ..lease });
+            leases.push(KeyLease {
+                number: self.number(),
+                ..lease
+            });
         }
         Operation::Keep(leases, self.until())
     }
@@ -114,7 +153,13 @@ impl Player {
         let mut hands: Vec<usize> = hands.sample(&mut self.dice, count);
         hands.sort_unstable();
         let mut advances: Vec<Advance> = hands.into_iter().map(|at| self.one_advance(at)).collect();
-        if let Some(again) = self.streams.said.choose(&mut self.dice).cloned().filter(|_| self.flip(0.2)) {
+        if let Some(again) = self
+            .streams
+            .said
+            .choose(&mut self.dice)
+            .cloned()
+            .filter(|_| self.flip(0.2))
+        {
             advances.push(again);
         }
         if self.replies == Replies::SometimesLost {
@@ -142,8 +187,21 @@ impl Player {
         let hand = &mut self.streams.hands[at];
         hand.turn += u32::from(is_new || hand.turn == 0);
         let (lease, turn, seen) = (hand.lease.clone(), hand.turn, hand.arrived);
-        let lease = if self.flip(0.05) { KeyLease { number: self.number(), ..lease } } else { lease };
-        let advance = Advance { lease, turn, seen, change, then };
+        let lease = if self.flip(0.05) {
+            KeyLease {
+                number: self.number(),
+                ..lease
+            }
+        } else {
+            lease
+        };
+        let advance = Advance {
+            lease,
+            turn,
+            seen,
+            change,
+            then,
+        };
         self.streams.said.push(advance.clone());
         keep_latest(&mut self.streams.said, SAID_MAX);
         advance
@@ -152,7 +210,10 @@ impl Player {
     fn change(&mut self) -> Change {
         let mut positions: Vec<i64> = (-FAR..=FAR).sample(&mut self.dice, 5);
         let held = positions.split_off(3);
-        let hold = held.into_iter().map(|position| StoredRecord { position, ..self.stored_record() });
+        let hold = held.into_iter().map(|position| StoredRecord {
+            position,
+            ..self.stored_record()
+        });
         let hold: Vec<StoredRecord> = hold.collect();
         let mut counts = Counts::default();
         for count in Count::ALL {
@@ -161,15 +222,27 @@ impl Player {
         let is_kept = self.flip(0.8);
         Change {
             watermark: Some(self.dice.random_range(-FAR..=FAR)).filter(|_| is_kept),
-            standing: if is_kept { vec![self.dice.random(), 0, 255] } else { Vec::new() },
+            standing: if is_kept {
+                vec![self.dice.random(), 0, 255]
+            } else {
+                Vec::new()
+            },
             hold: if self.flip(0.4) { hold } else { Vec::new() },
-            drop: if self.flip(0.7) { positions } else { Vec::new() },
+            drop: if self.flip(0.7) {
+                positions
+            } else {
+                Vec::new()
+            },
             counts,
         }
     }
 
     fn soon(&mut self) -> Time {
-        if self.flip(0.3) { self.now.before(self.span(5)) } else { self.now.after(self.span(10)) }
+        if self.flip(0.3) {
+            self.now.before(self.span(5))
+        } else {
+            self.now.after(self.span(10))
+        }
     }
 
     fn stream(&mut self) -> StreamName {
@@ -183,7 +256,10 @@ impl Player {
 
     fn stream_keys(&mut self) -> Vec<StreamKey> {
         let count = self.dice.random_range(1..=3);
-        STREAM_KEYS.sample(&mut self.dice, count).map(|key| stream_key(key)).collect()
+        STREAM_KEYS
+            .sample(&mut self.dice, count)
+            .map(|key| stream_key(key))
+            .collect()
     }
 }
 

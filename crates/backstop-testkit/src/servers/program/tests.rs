@@ -26,7 +26,11 @@ fn servers_are_chosen_and_clients_are_not() {
 
 #[test]
 fn a_chosen_program_that_is_missing_is_named_with_its_variable() {
-    let missing = absolute(REDIS_VARIABLE, Path::new("/nowhere/redis-server")).expect_err("it is not there");
+    let missing =
+        absolute(REDIS_VARIABLE, Path::new("/nowhere/redis-server")).expect_err("it is not there");
     let said = missing.to_string();
-    assert!(said.contains(REDIS_VARIABLE) && said.contains("/nowhere/redis-server"), "{said}");
+    assert!(
+        said.contains(REDIS_VARIABLE) && said.contains("/nowhere/redis-server"),
+        "{said}"
+    );
 }

@@ -38,7 +38,9 @@ async fn say(client: &mut TcpStream, text: &str) -> io::Result<String> {
 }
 
 async fn answer(client: &mut TcpStream) -> io::Result<String> {
-    timeout(PATIENCE, say(client, "hello")).await.expect("an answer or an error")
+    timeout(PATIENCE, say(client, "hello"))
+        .await
+        .expect("an answer or an error")
 }
 
 async fn is_silent(client: &mut TcpStream) -> bool {
@@ -61,7 +63,9 @@ async fn a_cut_closes_refuses_and_mends() {
     answer(&mut client).await.expect("passed");
     proxy.set(Mode::Cut);
     assert!(answer(&mut client).await.is_err());
-    let refused = TcpStream::connect(proxy.addr()).await.expect_err("nobody listens");
+    let refused = TcpStream::connect(proxy.addr())
+        .await
+        .expect_err("nobody listens");
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     proxy.set(Mode::Pass);
     let mended = async {

@@ -71,11 +71,18 @@ impl Letters {
 
 impl DeadLetters {
     /// The letters that a selection names one by one at `now`; `None` if it says what fits.
-    pub(super) async fn pick(&self, selection: &DeadSelection, now: Time) -> Answer<Option<Vec<JobId>>> {
+    pub(super) async fn pick(
+        &self,
+        selection: &DeadSelection,
+        now: Time,
+    ) -> Answer<Option<Vec<JobId>>> {
         Ok(match selection {
             DeadSelection::Ids(ids) | DeadSelection::Within { ids, .. } => Some(once(ids)),
             DeadSelection::Oldest { queue, count } => {
-                let filter = DeadFilter { queue: Some(queue.clone()), ..DeadFilter::default() };
+                let filter = DeadFilter {
+                    queue: Some(queue.clone()),
+                    ..DeadFilter::default()
+                };
                 Some(self.oldest(&filter.as_of(now), *count).await?)
             }
             DeadSelection::Matching(_) | DeadSelection::All => None,
@@ -85,8 +92,14 @@ impl DeadLetters {
     async fn oldest(&self, filter: &DeadFilter, count: usize) -> Answer<Vec<JobId>> {
         let (mut picked, mut cursor) = (Vec::new(), None);
         while picked.len() < count {
-            let found =
-                self.find(filter, cursor, (count - picked.len()).min(PAGE_MAX), Order::Oldest).await?;
+            let found = self
+                .find(
+                    filter,
+                    cursor,
+                    (count - picked.len()).min(PAGE_MAX),
+                    Order::Oldest,
+                )
+                .await?;
             picked.extend(found.jobs.iter().map(|job| job.id));
             cursor = found.next;
             if cursor.is_none() {
@@ -100,7 +113,10 @@ impl DeadLetters {
     pub(super) async fn keep_picked(&self, id: &str, picked: &[JobId]) -> Answer<()> {
         for (number, part) in picked.chunks(PART_MAX).enumerate() {
             let (name, part) = (format!("{}{number:06}", picked_of(id)), Part(part.to_vec()));
-            update(&self.backstop, &name, Part::default(), |standing| *standing = part.clone()).await?;
+            update(&self.backstop, &name, Part::default(), |standing| {
+                *standing = part.clone()
+            })
+            .await?;
         }
         Ok(())
     }
@@ -108,11 +124,19 @@ impl DeadLetters {
     /// What was picked for a redrive.
     pub(super) async fn picked(&self, id: &str) -> Answer<Vec<JobId>> {
         let cells = cells(&self.backstop, &picked_of(id)).await?;
-        Ok(cells.iter().filter_map(read::<Part>).flat_map(|part| part.0).collect())
+        Ok(cells
+            .iter()
+            .filter_map(read::<Part>)
+            .flat_map(|part| part.0)
+            .collect())
     }
 
     pub(super) async fn forget_picked(&self, id: &str) -> Answer<()> {
-        remove(&self.backstop, &cells(&self.backstop, &picked_of(id)).await?).await
+        remove(
+            &self.backstop,
+            &cells(&self.backstop, &picked_of(id)).await?,
+        )
+        .await
     }
 
     /// The next letters of a redrive that was written down at `started_at`, at most `count`.
@@ -127,18 +151,40 @@ impl DeadLetters {
         match letters {
             Letters::Fitting(filter) => self.next_page(filter, reached, count).await,
             Letters::Picked(ids) => {
-                let from = if let Reached::Picks(from) = reached { *from } else { 0 };
+                let from = if let Reached::Picks(from) = reached {
+                    *from
+                } else {
+                    0
+                };
                 let to = ids.len().min(from + count);
-                let reached = if to < ids.len() { Reached::Picks(to) } else { Reached::End };
-                self.next_picks(&ids[from..to], queue, reached, started_at).await
+                let reached = if to < ids.len() {
+                    Reached::Picks(to)
+                } else {
+                    Reached::End
+                };
+                self.next_picks(&ids[from..to], queue, reached, started_at)
+                    .await
             }
         }
     }
 
-    async fn next_page(&self, filter: &DeadFilter, reached: &Reached, count: usize) -> Answer<Next> {
-        let cursor = if let Reached::Page(cursor) = reached { Some(cursor.clone()) } else { None };
+    async fn next_page(
+        &self,
+        filter: &DeadFilter,
+        reached: &Reached,
+        count: usize,
+    ) -> Answer<Next> {
+        let cursor = if let Reached::Page(cursor) = reached {
+            Some(cursor.clone())
+        } else {
+            None
+        };
         let found = self.find(filter, cursor, count, Order::Oldest).await?;
-        let of = if filter.queue.is_some() { Redriven::named } else { Redriven::found };
+        let of = if filter.queue.is_some() {
+            Redriven::named
+        } else {
+            Redriven::found
+        };
         Ok(Next {
             letters: found.jobs.iter().map(of).collect(),
             alive: Vec::new(),
@@ -154,7 +200,12 @@ impl DeadLetters {
         reached: Reached,
         started_at: Time,
     ) -> Answer<Next> {
-        let mut next = Next { letters: Vec::new(), alive: Vec::new(), damaged: 0, reached };
+        let mut next = Next {
+            letters: Vec::new(),
+            alive: Vec::new(),
+            damaged: 0,
+            reached,
+        };
         let was_dead = DeadFilter::default().as_of(started_at);
         for (id, seen) in ids.iter().zip(self.see(queue, ids).await?) {
             match seen {
@@ -177,7 +228,10 @@ impl DeadLetters {
         let mut seen: Vec<Option<Seen>> = redriven.iter().map(|_| None).collect();
         for (queue, places) in by_queue(redriven) {
             let ids: Vec<JobId> = places.iter().map(|place| redriven[*place].id).collect();
-            for (place, one) in places.into_iter().zip(self.see(queue.or(named), &ids).await?) {
+            for (place, one) in places
+                .into_iter()
+                .zip(self.see(queue.or(named), &ids).await?)
+            {
                 seen[place] = Some(one);
             }
         }
@@ -207,7 +261,12 @@ impl DeadLetters {
         ids: &[JobId],
     ) -> Answer<Option<Vec<Option<Job>>>> {
         let Some(queue) = queue else { return Ok(None) };
-        match self.backstop.store().find(queue.clone(), ids.to_vec(), self.backstop.now()).await {
+        match self
+            .backstop
+            .store()
+            .find(queue.clone(), ids.to_vec(), self.backstop.now())
+            .await
+        {
             Ok(jobs) => Ok(Some(jobs)),
             Err(StoreError::Corrupt { .. }) => Ok(None),
             Err(error) => Err(error),

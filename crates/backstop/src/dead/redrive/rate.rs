@@ -33,7 +33,10 @@ impl Rate {
 
     /// So many in a second.
     pub const fn per_second(count: NonZeroU32) -> Self {
-        Self { count, per: Per::Second }
+        Self {
+            count,
+            per: Per::Second,
+        }
     }
 
     /// How many go in one step.
@@ -45,12 +48,16 @@ impl Rate {
 
     /// From when on more may go, once `count` went at `now`.
     pub(super) fn next_at(self, free_at: Time, count: usize, now: Time) -> Time {
-        free_at.max(now.before(ARREARS_MAX)).after(self.takes(count as u64))
+        free_at
+            .max(now.before(ARREARS_MAX))
+            .after(self.takes(count as u64))
     }
 
     /// How long so many take.
     pub(super) fn takes(self, count: u64) -> Span {
-        let all = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(self.span().as_micros());
+        let all = i64::try_from(count)
+            .unwrap_or(i64::MAX)
+            .saturating_mul(self.span().as_micros());
         Span::micros(all / i64::from(self.count.get()))
     }
 
@@ -91,7 +98,10 @@ impl FromStr for Rate {
             "h" => Per::Hour,
             _ => return Err(wrong()),
         };
-        Ok(Self { count: count.parse().map_err(|_| wrong())?, per })
+        Ok(Self {
+            count: count.parse().map_err(|_| wrong())?,
+            per,
+        })
     }
 }
 
@@ -103,7 +113,9 @@ impl Serialize for Rate {
 
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -120,16 +132,31 @@ mod tests {
         for text in ["1/s", "100/s", "30/m", "5/h", "4294967295/s"] {
             assert_eq!(rate(text).to_string(), text);
         }
-        for wrong in ["", "100", "/s", "0/s", "-1/s", "1/d", "1.5/s", "1 / s", "4294967296/s"] {
+        for wrong in [
+            "",
+            "100",
+            "/s",
+            "0/s",
+            "-1/s",
+            "1/d",
+            "1.5/s",
+            "1 / s",
+            "4294967296/s",
+        ] {
             assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_step_is_a_quarter_of_a_second_within_bounds() {
-        for (text, batch) in
-            [("100/s", 25), ("1/s", 1), ("3/s", 1), ("5/h", 1), ("100000/s", 500), ("600/m", 2)]
-        {
+        for (text, batch) in [
+            ("100/s", 25),
+            ("1/s", 1),
+            ("3/s", 1),
+            ("5/h", 1),
+            ("100000/s", 500),
+            ("600/m", 2),
+        ] {
             assert_eq!(rate(text).batch(), batch, "{text}");
         }
     }
@@ -138,7 +165,10 @@ mod tests {
     fn arrears_are_made_up_for_up_to_a_second() {
         let at = Time::from_millis;
         let check = |free_ms, now_ms, expected_ms| {
-            assert_eq!(rate("100/s").next_at(at(free_ms), 25, at(now_ms)), at(expected_ms));
+            assert_eq!(
+                rate("100/s").next_at(at(free_ms), 25, at(now_ms)),
+                at(expected_ms)
+            );
         };
         check(1_000, 1_000, 1_250);
         check(1_000, 1_100, 1_250);

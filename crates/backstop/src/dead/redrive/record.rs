@@ -47,7 +47,10 @@ pub(super) struct Runner {
 
 impl Runner {
     pub(super) fn new(number: u64, now: Time) -> Self {
-        Self { number, until: now.after(LEASE) }
+        Self {
+            number,
+            until: now.after(LEASE),
+        }
     }
 
     /// One that left: whoever comes next need not wait.
@@ -66,12 +69,21 @@ struct Part(Vec<Redriven>);
 
 impl Record {
     pub(super) fn new(report: RedriveReport, is_unattended: bool) -> Self {
-        Self { report, stop_asked: false, is_unattended, runner: None, pending: Vec::new() }
+        Self {
+            report,
+            stop_asked: false,
+            is_unattended,
+            runner: None,
+            pending: Vec::new(),
+        }
     }
 
     /// Until when somebody has it: its runner, or whoever wrote it down and is about to run it.
     fn held_until(&self) -> Time {
-        self.runner.map_or_else(|| self.report.started_at.after(LEASE), |runner| runner.until)
+        self.runner.map_or_else(
+            || self.report.started_at.after(LEASE),
+            |runner| runner.until,
+        )
     }
 
     /// Whether it has not ended and nobody runs it: its runner is gone, or never came.
@@ -88,10 +100,16 @@ impl Record {
     pub(super) fn leave(&mut self, now: Time) -> Result<(), RedriveError> {
         let id = || self.report.id.clone();
         if self.report.phase.is_ended() {
-            return Err(RedriveError::Ended { id: id(), phase: self.report.phase });
+            return Err(RedriveError::Ended {
+                id: id(),
+                phase: self.report.phase,
+            });
         }
         if self.held_until() > now {
-            return Err(RedriveError::Busy { id: id(), until: self.held_until() });
+            return Err(RedriveError::Busy {
+                id: id(),
+                until: self.held_until(),
+            });
         }
         self.is_unattended = true;
         Ok(())
@@ -101,12 +119,16 @@ impl Record {
     pub(super) fn take(&mut self, number: u64, now: Time) -> Result<(), RedriveError> {
         let id = || self.report.id.clone();
         if self.report.phase.is_ended() {
-            return Err(RedriveError::Ended { id: id(), phase: self.report.phase });
+            return Err(RedriveError::Ended {
+                id: id(),
+                phase: self.report.phase,
+            });
         }
         match self.runner {
-            Some(other) if !other.is(number) && other.until > now => {
-                Err(RedriveError::Busy { id: id(), until: other.until })
-            }
+            Some(other) if !other.is(number) && other.until > now => Err(RedriveError::Busy {
+                id: id(),
+                until: other.until,
+            }),
             _ => {
                 self.runner = Some(Runner::new(number, now));
                 Ok(())
@@ -120,7 +142,10 @@ impl Record {
             return Ok(());
         }
         if self.report.phase.is_ended() {
-            return Err(RedriveError::Ended { id: self.report.id.clone(), phase: self.report.phase });
+            return Err(RedriveError::Ended {
+                id: self.report.id.clone(),
+                phase: self.report.phase,
+            });
         }
         if !self.runner.is_some_and(|runner| runner.is(number)) {
             return Err(RedriveError::TakenOver(self.report.id.clone()));
@@ -136,7 +161,10 @@ impl Record {
     /// Asks its runner to stop; without one it has stopped.
     pub(super) fn ask_to_stop(&mut self, now: Time) -> Result<(), RedriveError> {
         if self.report.phase.is_ended() {
-            return Err(RedriveError::Ended { id: self.report.id.clone(), phase: self.report.phase });
+            return Err(RedriveError::Ended {
+                id: self.report.id.clone(),
+                phase: self.report.phase,
+            });
         }
         self.stop_asked = true;
         if self.runner.is_none_or(|runner| runner.until <= now) {
@@ -155,8 +183,16 @@ impl Record {
 
 impl DeadLetters {
     pub(super) async fn record(&self, id: &str) -> Result<Record, RedriveError> {
-        let cell = self.backstop.store().cells(vec![format!("{PREFIX}{id}")]).await?.pop().flatten();
-        cell.as_ref().and_then(read).ok_or_else(|| RedriveError::NotFound(id.to_owned()))
+        let cell = self
+            .backstop
+            .store()
+            .cells(vec![format!("{PREFIX}{id}")])
+            .await?
+            .pop()
+            .flatten();
+        cell.as_ref()
+            .and_then(read)
+            .ok_or_else(|| RedriveError::NotFound(id.to_owned()))
     }
 
     /// Changes the record with `change`, or leaves it as it was where that refuses.
@@ -166,8 +202,13 @@ impl DeadLetters {
         mut change: impl FnMut(&mut Record) -> Result<(), RedriveError>,
     ) -> Result<Record, RedriveError> {
         let name = format!("{PREFIX}{}", known.report.id);
-        let (record, said) =
-            update(&self.backstop, &name, known.clone(), |record: &mut Record| change(record)).await?;
+        let (record, said) = update(
+            &self.backstop,
+            &name,
+            known.clone(),
+            |record: &mut Record| change(record),
+        )
+        .await?;
         said.map(|()| record)
     }
 
@@ -189,7 +230,10 @@ impl DeadLetters {
         let now = self.backstop.now();
         let told = |record: Record| {
             let stalled = record.is_stalled(now);
-            RedriveReport { stalled, ..record.report.redacted(&self.redaction) }
+            RedriveReport {
+                stalled,
+                ..record.report.redacted(&self.redaction)
+            }
         };
         let mut reports: Vec<_> = records.map(told).collect();
         reports.sort_by_key(|report| std::cmp::Reverse((report.started_at, report.id.clone())));
@@ -211,19 +255,29 @@ impl DeadLetters {
     /// Removes what was kept for redrives that nobody goes on with: whoever started one was killed before it was written down, or its
     /// runner was before it had cleared up. What is younger may be of one that is being written down at this moment.
     async fn forget_left_behind(&self, records: &[Cell]) -> Answer<()> {
-        let goes_on =
-            |cell: &&Cell| read::<Record>(cell).is_none_or(|record| !record.report.phase.is_ended());
-        let alive: BTreeSet<&str> =
-            records.iter().filter(goes_on).filter_map(|cell| cell.name.strip_prefix(PREFIX)).collect();
+        let goes_on = |cell: &&Cell| {
+            read::<Record>(cell).is_none_or(|record| !record.report.phase.is_ended())
+        };
+        let alive: BTreeSet<&str> = records
+            .iter()
+            .filter(goes_on)
+            .filter_map(|cell| cell.name.strip_prefix(PREFIX))
+            .collect();
         // Ids sort by time.
         let young = JobId::at(self.backstop.now().before(LEFT_BEHIND_AFTER), [0; 10]).to_string();
         for prefix in [PARTS, PICKED] {
             let mut walk = Walk::new(&self.backstop, prefix);
             while let Some(page) = walk.next().await? {
-                let id_of = |cell: &Cell| cell.name[prefix.len()..].split('/').next().map(ToOwned::to_owned);
+                let id_of = |cell: &Cell| {
+                    cell.name[prefix.len()..]
+                        .split('/')
+                        .next()
+                        .map(ToOwned::to_owned)
+                };
                 let is_old = |cell: &Cell| id_of(cell).is_some_and(|id| id < young);
-                let is_left =
-                    |cell: &&Cell| is_old(cell) && id_of(cell).is_some_and(|id| !alive.contains(id.as_str()));
+                let is_left = |cell: &&Cell| {
+                    is_old(cell) && id_of(cell).is_some_and(|id| !alive.contains(id.as_str()))
+                };
                 let left: Vec<Cell> = page.iter().filter(is_left).cloned().collect();
                 remove(&self.backstop, &left).await?;
                 if !page.last().is_some_and(is_old) {
@@ -237,28 +291,54 @@ impl DeadLetters {
     /// The jobs that a redrive has requeued so far.
     pub(super) async fn redriven(&self, id: &str) -> Answer<Vec<Redriven>> {
         let cells = cells(&self.backstop, &parts_of(id)).await?;
-        Ok(cells.iter().filter_map(read::<Part>).flat_map(|part| part.0).collect())
+        Ok(cells
+            .iter()
+            .filter_map(read::<Part>)
+            .flat_map(|part| part.0)
+            .collect())
     }
 
     /// Those of them that were requeued last, of `requeued` in all.
     pub(super) async fn latest_redriven(&self, id: &str, requeued: u64) -> Answer<Vec<Redriven>> {
         let number = requeued.saturating_sub(1) / PART_MAX as u64;
-        let cells = self.backstop.store().cells(vec![format!("{}{number:06}", parts_of(id))]).await?;
-        Ok(cells.iter().flatten().filter_map(read::<Part>).flat_map(|part| part.0).collect())
+        let cells = self
+            .backstop
+            .store()
+            .cells(vec![format!("{}{number:06}", parts_of(id))])
+            .await?;
+        Ok(cells
+            .iter()
+            .flatten()
+            .filter_map(read::<Part>)
+            .flat_map(|part| part.0)
+            .collect())
     }
 
     /// Adds to them. `before` is how many there were: it says which cell has room.
-    pub(super) async fn add_redriven(&self, id: &str, before: usize, mut added: &[Redriven]) -> Answer<()> {
+    pub(super) async fn add_redriven(
+        &self,
+        id: &str,
+        before: usize,
+        mut added: &[Redriven],
+    ) -> Answer<()> {
         let mut number = before / PART_MAX;
         let mut room = PART_MAX - before % PART_MAX;
         while !added.is_empty() {
             let (part, rest) = added.split_at(room.min(added.len()));
             let name = format!("{}{number:06}", parts_of(id));
-            update(&self.backstop, &name, Part::default(), |standing: &mut Part| {
-                let news = part.iter().filter(|redriven| !standing.0.contains(redriven)).cloned();
-                let news: Vec<_> = news.collect();
-                standing.0.extend(news);
-            })
+            update(
+                &self.backstop,
+                &name,
+                Part::default(),
+                |standing: &mut Part| {
+                    let news = part
+                        .iter()
+                        .filter(|redriven| !standing.0.contains(redriven))
+                        .cloned();
+                    let news: Vec<_> = news.collect();
+                    standing.0.extend(news);
+                },
+            )
             .await?;
             (added, number, room) = (rest, number + 1, PART_MAX);
         }

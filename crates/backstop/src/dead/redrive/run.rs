@@ -35,7 +35,9 @@ impl DeadLetters {
 
     /// Leaves a redrive that nobody runs to the servers of the store from now on. One that has a runner stays that one's.
     pub async fn leave_redrive(&self, id: &str) -> Result<(), RedriveError> {
-        self.noted(id, "redrive leave", Record::leave).await.map(drop)
+        self.noted(id, "redrive leave", Record::leave)
+            .await
+            .map(drop)
     }
 
     /// Changes a redrive on somebody's behalf, between the two halves of an entry of the audit.
@@ -48,9 +50,13 @@ impl DeadLetters {
         let known = self.record(id).await?;
         let changed = async {
             let change = |record: &mut Record| change(record, self.backstop.now());
-            self.update_record(&known, change).await.map(|record| (1, record))
+            self.update_record(&known, change)
+                .await
+                .map(|record| (1, record))
         };
-        self.log.around(what, serde_json::json!({ "redrive": id }), changed).await
+        self.log
+            .around(what, serde_json::json!({ "redrive": id }), changed)
+            .await
     }
 
     async fn write_down(&self, plan: Redrive, is_unattended: bool) -> Result<String, RedriveError> {
@@ -64,7 +70,8 @@ impl DeadLetters {
             (None, _) => self.estimate(&DeadFilter::default()).await?,
         };
         // Before the redrive itself: whoever runs it finds all of them.
-        self.keep_picked(&id, picked.as_deref().unwrap_or_default()).await?;
+        self.keep_picked(&id, picked.as_deref().unwrap_or_default())
+            .await?;
         let report = RedriveReport {
             id,
             phase: Phase::Canary,
@@ -84,7 +91,9 @@ impl DeadLetters {
             damaged: 0,
             why: None,
         };
-        let record = self.update_record(&Record::new(report, is_unattended), |_| Ok(())).await?;
+        let record = self
+            .update_record(&Record::new(report, is_unattended), |_| Ok(()))
+            .await?;
         Ok(record.report.id)
     }
 
@@ -113,7 +122,9 @@ impl DeadLetters {
         let mut tries = 0;
         let ended = loop {
             match run.go(&mut progress, &mut tries).await {
-                Err(RedriveError::Store(error)) if error.is_transient() && tries < STORE_TRIES_MAX => {
+                Err(RedriveError::Store(error))
+                    if error.is_transient() && tries < STORE_TRIES_MAX =>
+                {
                     tries += 1;
                     tracing::warn!(%error, redrive = id, "not answered; trying again in {STORE_WAIT:?}");
                     tokio::time::sleep(STORE_WAIT).await;
@@ -122,7 +133,13 @@ impl DeadLetters {
             }
         };
         let requeued = run.record.report.requeued.saturating_sub(before);
-        self.log.note_end(noted, requeued, ended.as_ref().err().map(ToString::to_string)).await;
+        self.log
+            .note_end(
+                noted,
+                requeued,
+                ended.as_ref().err().map(ToString::to_string),
+            )
+            .await;
         ended.map(|report| report.redacted(&self.redaction))
     }
 
@@ -167,7 +184,9 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     async fn take(dead: &'a DeadLetters, id: &str, number: u64) -> Result<Self, RedriveError> {
         let known = dead.record(id).await?;
-        let record = dead.update_record(&known, |record| record.take(number, dead.backstop.now())).await?;
+        let record = dead
+            .update_record(&known, |record| record.take(number, dead.backstop.now()))
+            .await?;
         Ok(Self {
             letters: Letters::of(&record.report.plan.selection, record.report.started_at),
             dead,
@@ -247,13 +266,24 @@ impl<'a> Run<'a> {
 
     /// Finds out which of those that were about to be requeued were, where nobody lived, or heard, to tell.
     async fn resolve(&mut self) -> Result<(), RedriveError> {
-        let seen = self.dead.see_each(self.queue(), &self.record.pending).await?;
+        let seen = self
+            .dead
+            .see_each(self.queue(), &self.record.pending)
+            .await?;
         let was_requeued = |(redriven, seen): (&Redriven, Seen)| match seen {
-            Seen::Job(job) => redriven.was_requeued(job.as_deref()).then(|| redriven.clone()),
+            Seen::Job(job) => redriven
+                .was_requeued(job.as_deref())
+                .then(|| redriven.clone()),
             // It counts as one that died once it is looked at.
             Seen::Damaged => Some(redriven.clone()),
         };
-        let requeued: Vec<_> = self.record.pending.iter().zip(seen).filter_map(was_requeued).collect();
+        let requeued: Vec<_> = self
+            .record
+            .pending
+            .iter()
+            .zip(seen)
+            .filter_map(was_requeued)
+            .collect();
         self.remember(&requeued).await?;
         self.record.pending.clear();
         Ok(())
@@ -264,15 +294,27 @@ impl<'a> Run<'a> {
     async fn requeue(&mut self, count: usize) -> Result<(), RedriveError> {
         let started_at = self.record.report.started_at;
         let count = count.min(PART_MAX);
-        let next =
-            self.dead.next_letters(&self.letters, self.queue(), &self.reached, count, started_at).await?;
+        let next = self
+            .dead
+            .next_letters(
+                &self.letters,
+                self.queue(),
+                &self.reached,
+                count,
+                started_at,
+            )
+            .await?;
         let is_new = |redriven: &Redriven| !self.watch.knows_it(redriven);
         self.record.pending = next.letters.into_iter().filter(is_new).collect();
         if !self.record.pending.is_empty() {
             self.save().await?;
             self.requeue_pending().await?;
         }
-        let alive = next.alive.iter().filter(|id| !self.watch.knows(**id, None)).count();
+        let alive = next
+            .alive
+            .iter()
+            .filter(|id| !self.watch.knows(**id, None))
+            .count();
         self.record.report.refused += alive as u64;
         self.record.report.damaged += next.damaged;
         self.reached = next.reached;
@@ -286,31 +328,57 @@ impl<'a> Run<'a> {
         }
         let (mut requeued, mut refused) = (Vec::new(), 0);
         for (queue, places) in by_queue(&self.record.pending) {
-            let letters: Vec<&Redriven> = places.iter().map(|place| &self.record.pending[*place]).collect();
+            let letters: Vec<&Redriven> = places
+                .iter()
+                .map(|place| &self.record.pending[*place])
+                .collect();
             let ids: Vec<JobId> = letters.iter().map(|redriven| redriven.id).collect();
             let mut changed = Changed::default();
             match queue.or(self.queue()) {
-                Some(queue) => self.dead.apply_within(queue, &ids, &Action::Retry, &mut changed).await?,
-                None => self.dead.apply_to(&ids, &Action::Retry, &mut changed).await?,
+                Some(queue) => {
+                    self.dead
+                        .apply_within(queue, &ids, &Action::Retry, &mut changed)
+                        .await?
+                }
+                None => {
+                    self.dead
+                        .apply_to(&ids, &Action::Retry, &mut changed)
+                        .await?
+                }
             }
             let not: BTreeSet<JobId> = changed.refused.iter().map(|(id, _)| *id).collect();
             refused += not.len() as u64;
-            requeued.extend(letters.into_iter().filter(|redriven| !not.contains(&redriven.id)).cloned());
+            requeued.extend(
+                letters
+                    .into_iter()
+                    .filter(|redriven| !not.contains(&redriven.id))
+                    .cloned(),
+            );
         }
         self.remember(&requeued).await?;
         self.record.pending.clear();
         self.record.report.refused += refused;
         if self.record.report.phase == Phase::Rate {
-            self.free_at = self.record.report.plan.then_rate.next_at(self.free_at, requeued.len(), now);
+            self.free_at =
+                self.record
+                    .report
+                    .plan
+                    .then_rate
+                    .next_at(self.free_at, requeued.len(), now);
         }
         Ok(())
     }
 
     async fn remember(&mut self, requeued: &[Redriven]) -> Result<(), RedriveError> {
-        let news: Vec<Redriven> =
-            requeued.iter().filter(|redriven| !self.watch.knows_it(redriven)).cloned().collect();
+        let news: Vec<Redriven> = requeued
+            .iter()
+            .filter(|redriven| !self.watch.knows_it(redriven))
+            .cloned()
+            .collect();
         let before = self.watch.total() as usize;
-        self.dead.add_redriven(&self.record.report.id, before, &news).await?;
+        self.dead
+            .add_redriven(&self.record.report.id, before, &news)
+            .await?;
         for redriven in news {
             self.watch.add(redriven);
         }
@@ -320,7 +388,9 @@ impl<'a> Run<'a> {
     /// Looks at those that have not ended, as many as `max`. What the store does not answer is looked at again later.
     async fn look(&mut self, max: usize) {
         let count = max.min(self.watch.open() as usize);
-        let looked_at: Vec<Redriven> = std::iter::from_fn(|| self.watch.next()).take(count).collect();
+        let looked_at: Vec<Redriven> = std::iter::from_fn(|| self.watch.next())
+            .take(count)
+            .collect();
         for part in looked_at.chunks(FIND_MAX) {
             let seen = self.dead.see_each(self.queue(), part).await.ok();
             let mut seen = seen.into_iter().flatten();
@@ -336,7 +406,8 @@ impl<'a> Run<'a> {
         }
         let report = &mut self.record.report;
         report.requeued = self.watch.total();
-        (report.done, report.died_again, report.open) = (self.watch.done, self.watch.died, self.watch.open());
+        (report.done, report.died_again, report.open) =
+            (self.watch.done, self.watch.died, self.watch.open());
     }
 
     /// What became of one that its queue has no longer: who moved it away has requeued it once more.
@@ -344,10 +415,13 @@ impl<'a> Run<'a> {
         if redriven.queue.as_ref().or(self.queue()).is_none() {
             return Fate::Done;
         }
-        let is_another =
-            |queue: &QueueName| redriven.queue.is_some() && self.watch.knows(redriven.id, Some(queue));
+        let is_another = |queue: &QueueName| {
+            redriven.queue.is_some() && self.watch.knows(redriven.id, Some(queue))
+        };
         match self.dead.backstop.job(redriven.id).await {
-            Ok(Some(job)) if redriven.was_requeued_again(&job) && !is_another(&job.queue) => Fate::Died,
+            Ok(Some(job)) if redriven.was_requeued_again(&job) && !is_another(&job.queue) => {
+                Fate::Died
+            }
             Ok(_) => Fate::Done,
             Err(StoreError::Corrupt { .. }) => Fate::Died,
             Err(_) => Fate::Open,
@@ -362,7 +436,10 @@ impl<'a> Run<'a> {
 
     async fn write(&mut self) -> Result<(), RedriveError> {
         let (ours, number) = (self.record.clone(), self.number);
-        self.record = self.dead.update_record(&ours, |standing| standing.replace(&ours, number)).await?;
+        self.record = self
+            .dead
+            .update_record(&ours, |standing| standing.replace(&ours, number))
+            .await?;
         Ok(())
     }
 

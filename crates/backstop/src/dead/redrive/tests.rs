@@ -9,22 +9,48 @@ const NOW: Time = Time::from_millis(1_000_000);
 /// How many are gone through, and when the last one goes, in seconds from now.
 fn check_progress(report: &RedriveReport, reached: u64, last_in_secs: Option<i64>) {
     assert_eq!(report.reached(), reached);
-    assert_eq!(report.last_goes_at(NOW), last_in_secs.map(|secs| NOW.after(Span::secs(secs))));
+    assert_eq!(
+        report.last_goes_at(NOW),
+        last_in_secs.map(|secs| NOW.after(Span::secs(secs)))
+    );
 }
 
 #[test]
 fn progress_is_what_was_gone_through_of_what_fitted() {
     let of = |expected| {
         let report = report(Phase::Rate, 7, 0, 0);
-        let plan = Redrive { then_rate: "2/s".parse().unwrap(), ..report.plan.clone() };
-        RedriveReport { expected, refused: 2, damaged: 1, plan, ..report }
+        let plan = Redrive {
+            then_rate: "2/s".parse().unwrap(),
+            ..report.plan.clone()
+        };
+        RedriveReport {
+            expected,
+            refused: 2,
+            damaged: 1,
+            plan,
+            ..report
+        }
     };
     check_progress(&of(Some(30)), 10, Some(10));
     check_progress(&of(None), 10, None);
     check_progress(&of(Some(10)), 10, None);
     check_progress(&of(Some(4)), 10, None);
-    check_progress(&RedriveReport { stalled: true, ..of(Some(30)) }, 10, None);
-    check_progress(&RedriveReport { phase: Phase::Watching, ..of(Some(30)) }, 10, None);
+    check_progress(
+        &RedriveReport {
+            stalled: true,
+            ..of(Some(30))
+        },
+        10,
+        None,
+    );
+    check_progress(
+        &RedriveReport {
+            phase: Phase::Watching,
+            ..of(Some(30))
+        },
+        10,
+        None,
+    );
 }
 
 fn report(phase: Phase, requeued: u64, died_again: u64, open: u64) -> RedriveReport {
@@ -54,7 +80,11 @@ fn report(phase: Phase, requeued: u64, died_again: u64, open: u64) -> RedriveRep
     }
 }
 
-const MORE: Observed = Observed { stop_asked: false, has_more: true, free_at: NOW };
+const MORE: Observed = Observed {
+    stop_asked: false,
+    has_more: true,
+    free_at: NOW,
+};
 
 fn check(report: &RedriveReport, observed: Observed, expected: &str) {
     let step = match decide(report, &observed, NOW) {
@@ -71,7 +101,14 @@ fn the_canary_goes_first_and_only_as_many() {
     check(&report(Phase::Canary, 0, 0, 0), MORE, "requeue 5");
     check(&report(Phase::Canary, 3, 0, 3), MORE, "requeue 2");
     check(&report(Phase::Canary, 5, 0, 5), MORE, "enter watching");
-    check(&report(Phase::Canary, 2, 0, 2), Observed { has_more: false, ..MORE }, "enter watching");
+    check(
+        &report(Phase::Canary, 2, 0, 2),
+        Observed {
+            has_more: false,
+            ..MORE
+        },
+        "enter watching",
+    );
 }
 
 #[test]
@@ -84,7 +121,11 @@ fn the_others_follow_when_the_canary_has_ended() {
 
 #[test]
 fn too_many_deaths_stop_it_at_once() {
-    check(&report(Phase::Watching, 5, 2, 3), MORE, "failed: 2 of the first 5 died again, and at most 1 may");
+    check(
+        &report(Phase::Watching, 5, 2, 3),
+        MORE,
+        "failed: 2 of the first 5 died again, and at most 1 may",
+    );
     check(&report(Phase::Canary, 3, 2, 1), MORE, "failed");
     check(&report(Phase::Rate, 100, 20, 10), MORE, "requeue");
     check(
@@ -96,23 +137,51 @@ fn too_many_deaths_stop_it_at_once() {
 
 #[test]
 fn the_rate_is_kept() {
-    let later = |millis| Observed { free_at: NOW.after(Span::millis(millis)), ..MORE };
+    let later = |millis| Observed {
+        free_at: NOW.after(Span::millis(millis)),
+        ..MORE
+    };
     check(&report(Phase::Rate, 50, 0, 0), later(100), "wait 100ms");
     check(&report(Phase::Rate, 50, 0, 0), later(60_000), "wait 1s");
 }
 
 #[test]
 fn it_ends_when_nothing_is_left_or_somebody_wants_it_to() {
-    let none_left = Observed { has_more: false, ..MORE };
-    check(&report(Phase::Rate, 50, 0, 40), none_left, "done: all that fit");
-    check(&report(Phase::Rate, 0, 0, 0), none_left, "done: no dead letter fits");
-    let refused = RedriveReport { refused: 2, ..report(Phase::Rate, 0, 0, 0) };
-    check(&refused, none_left, "done: none of those that fit could be requeued");
-    check(&report(Phase::Rate, LETTERS_MAX, 0, 0), MORE, "done: 100000");
+    let none_left = Observed {
+        has_more: false,
+        ..MORE
+    };
+    check(
+        &report(Phase::Rate, 50, 0, 40),
+        none_left,
+        "done: all that fit",
+    );
+    check(
+        &report(Phase::Rate, 0, 0, 0),
+        none_left,
+        "done: no dead letter fits",
+    );
+    let refused = RedriveReport {
+        refused: 2,
+        ..report(Phase::Rate, 0, 0, 0)
+    };
+    check(
+        &refused,
+        none_left,
+        "done: none of those that fit could be requeued",
+    );
+    check(
+        &report(Phase::Rate, LETTERS_MAX, 0, 0),
+        MORE,
+        "done: 100000",
+    );
     for phase in [Phase::Canary, Phase::Watching, Phase::Rate] {
         check(
             &report(phase, 5, 5, 0),
-            Observed { stop_asked: true, ..MORE },
+            Observed {
+                stop_asked: true,
+                ..MORE
+            },
             "stopped: it was stopped on request",
         );
     }
@@ -122,35 +191,89 @@ fn it_ends_when_nothing_is_left_or_somebody_wants_it_to() {
 fn a_plan_that_makes_no_sense_is_refused() {
     let plan = report(Phase::Canary, 0, 0, 0).plan;
     assert_eq!(plan.check(), Ok(()));
-    let oldest = |count| DeadSelection::Oldest { queue: "q".parse().unwrap(), count };
-    assert_eq!(Redrive { selection: oldest(100_000), ..plan.clone() }.check(), Ok(()));
-    let matching = |filter| Redrive { selection: DeadSelection::Matching(filter), ..plan.clone() };
+    let oldest = |count| DeadSelection::Oldest {
+        queue: "q".parse().unwrap(),
+        count,
+    };
+    assert_eq!(
+        Redrive {
+            selection: oldest(100_000),
+            ..plan.clone()
+        }
+        .check(),
+        Ok(())
+    );
+    let matching = |filter| Redrive {
+        selection: DeadSelection::Matching(filter),
+        ..plan.clone()
+    };
     for wrong in [
-        Redrive { canary: 0, ..plan.clone() },
-        Redrive { canary: CANARY_MAX + 1, ..plan.clone() },
-        Redrive { max_failures: 5, ..plan.clone() },
-        Redrive { selection: DeadSelection::Ids(vec![]), ..plan.clone() },
-        Redrive { selection: oldest(0), ..plan.clone() },
-        Redrive { selection: oldest(100_001), ..plan.clone() },
+        Redrive {
+            canary: 0,
+            ..plan.clone()
+        },
+        Redrive {
+            canary: CANARY_MAX + 1,
+            ..plan.clone()
+        },
+        Redrive {
+            max_failures: 5,
+            ..plan.clone()
+        },
+        Redrive {
+            selection: DeadSelection::Ids(vec![]),
+            ..plan.clone()
+        },
+        Redrive {
+            selection: oldest(0),
+            ..plan.clone()
+        },
+        Redrive {
+            selection: oldest(100_001),
+            ..plan.clone()
+        },
         matching(DeadFilter::default()),
-        matching(DeadFilter { text: Some("x".repeat(1_025)), ..DeadFilter::default() }),
-        matching(DeadFilter { text: Some(" ".to_owned()), ..DeadFilter::default() }),
+        matching(DeadFilter {
+            text: Some("x".repeat(1_025)),
+            ..DeadFilter::default()
+        }),
+        matching(DeadFilter {
+            text: Some(" ".to_owned()),
+            ..DeadFilter::default()
+        }),
     ] {
-        assert!(matches!(wrong.check(), Err(RedriveError::BadPlan(_))), "{wrong:?}");
+        assert!(
+            matches!(wrong.check(), Err(RedriveError::BadPlan(_))),
+            "{wrong:?}"
+        );
     }
 }
 
 #[test]
 fn what_became_of_a_redriven_job() {
-    let redriven = Redriven { id: backstop_core::JobId::named("a"), requeues: 3, queue: None };
-    let seen = |state, requeues| Job { state, requeues, ..job("1", &[]) };
-    let check = |job: Option<Job>, expected| assert_eq!(redriven.fate(job.as_ref()), expected, "{job:?}");
+    let redriven = Redriven {
+        id: backstop_core::JobId::named("a"),
+        requeues: 3,
+        queue: None,
+    };
+    let seen = |state, requeues| Job {
+        state,
+        requeues,
+        ..job("1", &[])
+    };
+    let check =
+        |job: Option<Job>, expected| assert_eq!(redriven.fate(job.as_ref()), expected, "{job:?}");
     check(None, Fate::Done);
     check(Some(seen(State::Done, 4)), Fate::Done);
     for state in [State::Dead, State::Cancelled] {
         check(Some(seen(state, 4)), Fate::Died);
     }
-    for state in [State::Scheduled, State::Ready, State::Running, State::Retrying] {
+    for state in [
+        State::Scheduled,
+        State::Ready,
+        State::Running,
+        State::Retrying,
+    ] {
         check(Some(seen(state, 4)), Fate::Open);
         check(Some(seen(state, 5)), Fate::Died);
     }
@@ -165,7 +288,10 @@ fn a_redriven_job_is_kept_as_it_was_before_it_had_a_queue() {
     for (redriven, parts) in [(Redriven::named(&job), 2), (Redriven::found(&job), 3)] {
         let written = serde_json::to_value(&redriven).unwrap();
         assert_eq!(written.as_array().unwrap().len(), parts, "{written}");
-        assert_eq!(serde_json::from_value::<Redriven>(written).unwrap(), redriven);
+        assert_eq!(
+            serde_json::from_value::<Redriven>(written).unwrap(),
+            redriven
+        );
     }
 }
 
@@ -173,16 +299,32 @@ fn a_redriven_job_is_kept_as_it_was_before_it_had_a_queue() {
 fn a_full_part_of_the_longest_queue_names_fits_into_a_cell() {
     use backstop_core::limits::{CELL_BYTES_MAX, QUEUE_NAME_MAX};
     let queue = "q".repeat(QUEUE_NAME_MAX).parse().unwrap();
-    let job = Job { queue, requeues: u32::MAX, ..job("1", &[]) };
+    let job = Job {
+        queue,
+        requeues: u32::MAX,
+        ..job("1", &[])
+    };
     let part = vec![Redriven::found(&job); super::record::PART_MAX];
     let bytes = serde_json::to_vec(&part).unwrap().len();
-    assert!(bytes + 4_096 < CELL_BYTES_MAX, "{bytes}: the report is beside them");
+    assert!(
+        bytes + 4_096 < CELL_BYTES_MAX,
+        "{bytes}: the report is beside them"
+    );
 }
 
 #[test]
 fn a_report_reads_back() {
-    let report = RedriveReport { why: Some("x".to_owned()), ..report(Phase::Rate, 5, 1, 2) };
+    let report = RedriveReport {
+        why: Some("x".to_owned()),
+        ..report(Phase::Rate, 5, 1, 2)
+    };
     let text = serde_json::to_string(&report).unwrap();
-    assert!(text.contains(r#""then_rate":"100/s","selection":{"all":true}"#), "{text}");
-    assert_eq!(serde_json::from_str::<RedriveReport>(&text).unwrap(), report);
+    assert!(
+        text.contains(r#""then_rate":"100/s","selection":{"all":true}"#),
+        "{text}"
+    );
+    assert_eq!(
+        serde_json::from_str::<RedriveReport>(&text).unwrap(),
+        report
+    );
 }

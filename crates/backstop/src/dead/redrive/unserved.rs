@@ -30,7 +30,11 @@ impl DeadLetters {
         if queues.is_empty() {
             return Ok(Vec::new());
         }
-        let workers = self.backstop.store().workers(LIVE_WITHIN, self.backstop.now()).await?;
+        let workers = self
+            .backstop
+            .store()
+            .workers(LIVE_WITHIN, self.backstop.now())
+            .await?;
         queues.retain(|queue| !workers.iter().any(|worker| worker.queues.contains(queue)));
         Ok(queues.into_iter().collect())
     }

@@ -26,14 +26,28 @@ enum Written {
 impl From<Written> for Redriven {
     fn from(written: Written) -> Self {
         match written {
-            Written::Found(id, requeues, queue) => Self { id, requeues, queue: Some(queue) },
-            Written::Named(id, requeues) => Self { id, requeues, queue: None },
+            Written::Found(id, requeues, queue) => Self {
+                id,
+                requeues,
+                queue: Some(queue),
+            },
+            Written::Named(id, requeues) => Self {
+                id,
+                requeues,
+                queue: None,
+            },
         }
     }
 }
 
 impl From<Redriven> for Written {
-    fn from(Redriven { id, requeues, queue }: Redriven) -> Self {
+    fn from(
+        Redriven {
+            id,
+            requeues,
+            queue,
+        }: Redriven,
+    ) -> Self {
         match queue {
             Some(queue) => Self::Found(id, requeues, queue),
             None => Self::Named(id, requeues),
@@ -52,12 +66,19 @@ pub(super) enum Fate {
 impl Redriven {
     /// A letter of the one queue that was named, or one that was picked by its id alone.
     pub(super) const fn named(letter: &Job) -> Self {
-        Self { id: letter.id, requeues: letter.requeues, queue: None }
+        Self {
+            id: letter.id,
+            requeues: letter.requeues,
+            queue: None,
+        }
     }
 
     /// A letter that was found among those of all queues.
     pub(super) fn found(letter: &Job) -> Self {
-        Self { queue: Some(letter.queue.clone()), ..Self::named(letter) }
+        Self {
+            queue: Some(letter.queue.clone()),
+            ..Self::named(letter)
+        }
     }
 
     /// How it stands, by what the store knows of it.

@@ -10,13 +10,20 @@ fn ends(named: &[&str]) -> Vec<Settlement> {
             job: JobId::from_bytes([0; 16]),
             number: LeaseNumber::from_i64(number.parse().expect("a number")),
         };
-        Settlement { lease, outcome: Outcome::Released { at: Time::from_micros(0) } }
+        Settlement {
+            lease,
+            outcome: Outcome::Released {
+                at: Time::from_micros(0),
+            },
+        }
     };
     named.iter().map(end).collect()
 }
 
 fn names(ends: &[Settlement]) -> Vec<String> {
-    ends.iter().map(|end| format!("{} {}", end.lease.queue, end.lease.number.as_i64())).collect()
+    ends.iter()
+        .map(|end| format!("{} {}", end.lease.queue, end.lease.number.as_i64()))
+        .collect()
 }
 
 fn queues(ends: &[Settlement]) -> Vec<QueueName> {
@@ -41,8 +48,17 @@ fn one_call_is_for_all_lines_and_waits_longer_each_time_it_fails() {
         now += Duration::from_millis(millis);
         assert_eq!(again.due(), Some(now));
         let (how, batch) = again.next(now).expect("it is due");
-        assert_eq!((how, names(&batch)), (How::Together, ["a 1", "a 3", "b 2"].map(str::to_owned).into()));
-        assert!(again.next(now).is_none() && again.due().is_none(), "all of it is under way");
+        assert_eq!(
+            (how, names(&batch)),
+            (
+                How::Together,
+                ["a 1", "a 3", "b 2"].map(str::to_owned).into()
+            )
+        );
+        assert!(
+            again.next(now).is_none() && again.due().is_none(),
+            "all of it is under way"
+        );
         again.tried(how, &queues(&batch), batch, now);
         again.is_apart = false;
     }
@@ -59,10 +75,18 @@ fn what_is_answered_is_gone_and_the_rest_stays_in_its_order() {
     again.take_from(&mut fresh);
     assert_eq!((names(&fresh), again.len()), (vec!["c 6".to_owned()], 5));
     again.tried(how, &queues(&batch), ends(&["b 2", "b 3"]), due);
-    let (alone, silent) = again.next(due).expect("who was not answered for holds up no other");
-    assert_eq!((alone, names(&silent)), (How::Alone, ["b 2", "b 3", "b 5"].map(str::to_owned).into()));
+    let (alone, silent) = again
+        .next(due)
+        .expect("who was not answered for holds up no other");
+    assert_eq!(
+        (alone, names(&silent)),
+        (How::Alone, ["b 2", "b 3", "b 5"].map(str::to_owned).into())
+    );
     let (how, batch) = again.next(due).expect("somebody answers: at once");
-    assert_eq!((how, names(&batch)), (How::Together, vec!["a 4".to_owned()]));
+    assert_eq!(
+        (how, names(&batch)),
+        (How::Together, vec!["a 4".to_owned()])
+    );
     again.tried(how, &queues(&batch), Vec::new(), due);
     again.tried(alone, &queues(&silent), Vec::new(), due);
     assert!(again.is_empty() && again.next(due).is_none() && again.due().is_none());
@@ -117,11 +141,22 @@ fn a_call_takes_no_more_than_a_batch_and_from_every_line() {
     let now = Instant::now();
     let mut again = Again::default();
     for queue in ["a", "b"] {
-        again.add(ends(&vec![format!("{queue} 1").as_str(); 2 * BATCH_MAX]), now);
+        again.add(
+            ends(&vec![format!("{queue} 1").as_str(); 2 * BATCH_MAX]),
+            now,
+        );
     }
     let (_, batch) = again.next(now + WAIT_FIRST).expect("it is due");
-    let of = |queue: &str| batch.iter().filter(|end| end.lease.queue.as_str() == queue).count();
-    assert_eq!((of("a"), of("b"), again.len()), (BATCH_MAX / 2, BATCH_MAX / 2, 4 * BATCH_MAX));
+    let of = |queue: &str| {
+        batch
+            .iter()
+            .filter(|end| end.lease.queue.as_str() == queue)
+            .count()
+    };
+    assert_eq!(
+        (of("a"), of("b"), again.len()),
+        (BATCH_MAX / 2, BATCH_MAX / 2, 4 * BATCH_MAX)
+    );
 }
 
 #[test]
@@ -133,9 +168,17 @@ fn behind_a_first_call_that_takes_long_nothing_of_its_queues_is_asked_for() {
     again.take_from(&mut fresh);
     assert_eq!((names(&fresh), again.len()), (vec!["c 5".to_owned()], 4));
     assert!(again.next(now + WAIT_LAST).is_none() && again.due().is_none());
-    again.tried(How::First, &queues(&ends(&["a 1", "a 2", "b 3"])), ends(&["a 2"]), now);
+    again.tried(
+        How::First,
+        &queues(&ends(&["a 1", "a 2", "b 3"])),
+        ends(&["a 2"]),
+        now,
+    );
     let (how, batch) = again.next(now + WAIT_LAST).expect("it is due");
-    assert_eq!((how, names(&batch)), (How::Together, vec!["a 2".to_owned(), "a 4".to_owned()]));
+    assert_eq!(
+        (how, names(&batch)),
+        (How::Together, vec!["a 2".to_owned(), "a 4".to_owned()])
+    );
 }
 
 #[test]
@@ -151,7 +194,11 @@ fn a_line_that_is_not_answered_for_is_beside_the_others_until_it_is() {
         again.add(fresh, now);
         let (mut alone, mut together) = (None, None);
         while let Some((how, batch)) = again.next(now) {
-            *(if how == How::Alone { &mut alone } else { &mut together }) = Some(batch);
+            *(if how == How::Alone {
+                &mut alone
+            } else {
+                &mut together
+            }) = Some(batch);
         }
         let together = together.expect("the others go on at once");
         assert_eq!(names(&together), ["busy 2"], "round {round}");
@@ -159,7 +206,10 @@ fn a_line_that_is_not_answered_for_is_beside_the_others_until_it_is() {
         if let Some(alone) = alone {
             again.tried(How::Alone, &queues(&alone), alone, now);
         }
-        assert!(again.due().is_none_or(|due| due > now), "nobody asks without a pause: round {round}");
+        assert!(
+            again.due().is_none_or(|due| due > now),
+            "nobody asks without a pause: round {round}"
+        );
         now += Duration::from_millis(10);
     }
     now += WAIT_LAST;

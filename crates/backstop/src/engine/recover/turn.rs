@@ -27,7 +27,10 @@ impl Turn {
     pub(super) async fn is_mine(&mut self, engine: &Engine) -> bool {
         let now = engine.now();
         // A clock that was set back makes a turn no longer than it is.
-        if self.renew_at.is_some_and(|at| now < at && at < now.after(TURN)) {
+        if self
+            .renew_at
+            .is_some_and(|at| now < at && at < now.after(TURN))
+        {
             return true;
         }
         let take = |slot: &mut Slot| {

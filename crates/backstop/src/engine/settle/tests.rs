@@ -31,22 +31,61 @@ async fn scene(jobs: usize, is_refused: impl Fn(usize) -> bool) -> Scene {
     let flaky = Arc::new(Flaky::new(strict, 1));
     let counted = Arc::new(Counted::new(Arc::<Flaky>::clone(&flaky)));
     let clock = crate::testing::start().clock;
-    let backstop = Backstop::on(Arc::<Counted>::clone(&counted), clock.clone(), Random::seeded(1));
+    let backstop = Backstop::on(
+        Arc::<Counted>::clone(&counted),
+        clock.clone(),
+        Random::seeded(1),
+    );
     let queue = QueueName::new("q").unwrap();
     for n in 0..jobs {
         backstop.draft("q").id(&name(n)).push().await.unwrap();
     }
-    let wants = vec![Want { queue: queue.clone(), max: jobs }];
-    let (number, worker, now) = (backstop.random().lease_number(), WorkerName::new("w"), backstop.now());
-    let claim = Claim { number, worker: worker.clone(), until: now.after(LEASE), wants };
+    let wants = vec![Want {
+        queue: queue.clone(),
+        max: jobs,
+    }];
+    let (number, worker, now) = (
+        backstop.random().lease_number(),
+        WorkerName::new("w"),
+        backstop.now(),
+    );
+    let claim = Claim {
+        number,
+        worker: worker.clone(),
+        until: now.after(LEASE),
+        wants,
+    };
     let runs = counted.claim(claim, now).await.unwrap().runs;
-    let queues = BTreeMap::from([(queue, QueueSettings { lease: LEASE, ..QueueSettings::default() })]);
+    let queues = BTreeMap::from([(
+        queue,
+        QueueSettings {
+            lease: LEASE,
+            ..QueueSettings::default()
+        },
+    )]);
     let (shelves, handlers, timing) = (Vec::new(), BTreeMap::new(), crate::Timing::default());
-    let engine = Engine::new(backstop, worker, queues, shelves, handlers, States::default(), timing);
+    let engine = Engine::new(
+        backstop,
+        worker,
+        queues,
+        shelves,
+        handlers,
+        States::default(),
+        timing,
+    );
     engine.held.insert(number, LEASE, Instant::now(), &runs);
-    let leases = (0..jobs).map(name).zip(runs.into_iter().map(|run| run.lease)).collect();
+    let leases = (0..jobs)
+        .map(name)
+        .zip(runs.into_iter().map(|run| run.lease))
+        .collect();
     counted.take_calls();
-    Scene { engine, clock, flaky, counted, leases }
+    Scene {
+        engine,
+        clock,
+        flaky,
+        counted,
+        leases,
+    }
 }
 
 fn name(n: usize) -> String {
@@ -56,14 +95,24 @@ fn name(n: usize) -> String {
 impl Scene {
     /// Ends after which nothing is left of the jobs.
     fn ends(&self, of: impl IntoIterator<Item = usize>) -> Vec<Settlement> {
-        let end = |n| Settlement { lease: self.leases[&name(n)].clone(), outcome: Outcome::Done(Keep::Gone) };
+        let end = |n| Settlement {
+            lease: self.leases[&name(n)].clone(),
+            outcome: Outcome::Done(Keep::Gone),
+        };
         of.into_iter().map(end).collect()
     }
 
     /// Which ends are left, and how many calls it took.
     async fn settle(&self, batch: Vec<Settlement>) -> (Vec<Settlement>, usize) {
         let left = settle_once(&self.engine, batch).await;
-        (left, self.counted.take_calls().get("settle").copied().unwrap_or_default())
+        (
+            left,
+            self.counted
+                .take_calls()
+                .get("settle")
+                .copied()
+                .unwrap_or_default(),
+        )
     }
 
     /// How many runs are done, and lost.
@@ -100,7 +149,9 @@ async fn the_answer_to_a_probe_counts_also_where_the_rest_is_not_answered() {
 async fn ends_behind_many_that_are_refused_are_found_in_a_few_tries() {
     for is_refused in [|n| n < 180, |n| n >= 20, |n| n % 10 != 3] {
         let scene = scene(200, is_refused).await;
-        scene.settle(scene.ends((0..200).find(|n| is_refused(*n)))).await;
+        scene
+            .settle(scene.ends((0..200).find(|n| is_refused(*n))))
+            .await;
         let mut left = scene.ends(0..200);
         for _ in 0..10 {
             left = scene.settle(left).await.0;
@@ -118,11 +169,18 @@ async fn a_worker_without_the_right_to_settle_makes_a_few_calls_however_many_end
     left.extend(scene.ends(1..200));
     for _ in 0..100 {
         let (again, calls) = scene.settle(left).await;
-        assert!(again.len() == 200 && calls <= 4, "{} left after {calls} calls", again.len());
+        assert!(
+            again.len() == 200 && calls <= 4,
+            "{} left after {calls} calls",
+            again.len()
+        );
         left = again;
     }
     scene.flaky.allow("settle");
-    assert_eq!((scene.settle(left).await.0.len(), scene.counts()), (0, (200, 0)));
+    assert_eq!(
+        (scene.settle(left).await.0.len(), scene.counts()),
+        (0, (200, 0))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,9 +188,16 @@ async fn an_end_that_is_refused_beside_others_is_told_once_more_and_then_given_u
     for batch in [[0, 1, 2], [1, 0, 2], [1, 2, 0]] {
         let scene = scene(4, |n| n == 0).await;
         let (left, _) = scene.settle(scene.ends(batch)).await;
-        assert_eq!((left.len(), scene.counts()), (1, (2, 0)), "{batch:?}: its first no");
+        assert_eq!(
+            (left.len(), scene.counts()),
+            (1, (2, 0)),
+            "{batch:?}: its first no"
+        );
         scene.settle(scene.ends([3])).await;
-        assert!(scene.settle(left).await.0.is_empty(), "{batch:?}: its second");
+        assert!(
+            scene.settle(left).await.0.is_empty(),
+            "{batch:?}: its second"
+        );
     }
 }
 
@@ -141,6 +206,15 @@ async fn what_is_taken_over_is_put_back_beside_what_is_refused_whatever_was_refu
     let scene = scene(20, |n| n < 10).await;
     scene.settle(scene.ends([0])).await;
     scene.clock.advance(LEASE.times(2));
-    assert_eq!(recover(&scene.engine, 20, Vec::new()).await.map(|batch| batch.jobs), Ok(20));
-    assert_eq!(scene.engine.tally.progress().recovered, 10, "all that can be");
+    assert_eq!(
+        recover(&scene.engine, 20, Vec::new())
+            .await
+            .map(|batch| batch.jobs),
+        Ok(20)
+    );
+    assert_eq!(
+        scene.engine.tally.progress().recovered,
+        10,
+        "all that can be"
+    );
 }

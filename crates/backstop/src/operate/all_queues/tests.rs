@@ -17,7 +17,9 @@ async fn given(names: &[&str]) -> Test {
 
 async fn paused(backstop: &Backstop) -> Vec<String> {
     let queues = backstop.store().queues(backstop.now()).await.unwrap();
-    let paused = queues.into_iter().filter(|queue| queue.gate == Gate::Paused);
+    let paused = queues
+        .into_iter()
+        .filter(|queue| queue.gate == Gate::Paused);
     paused.map(|queue| queue.name.to_string()).collect()
 }
 
@@ -30,7 +32,11 @@ async fn what_was_paused_together_is_resumed_and_what_was_paused_before_stays() 
     assert_eq!(paused(&test.backstop).await, ["a", "b", "c"]);
     assert_eq!(changes.resume_all().await.unwrap(), ["a", "c"].map(queue));
     assert_eq!(paused(&test.backstop).await, ["b"]);
-    assert_eq!(changes.resume_all().await.unwrap(), Vec::<QueueName>::new(), "nothing is noted any more");
+    assert_eq!(
+        changes.resume_all().await.unwrap(),
+        Vec::<QueueName>::new(),
+        "nothing is noted any more"
+    );
 }
 
 #[tokio::test]
@@ -51,7 +57,10 @@ async fn paused_twice_is_resumed_once() {
     changes.pause_all().await.unwrap();
     test.backstop.draft("late").push().await.unwrap();
     assert_eq!(changes.pause_all().await.unwrap(), [queue("late")]);
-    assert_eq!(changes.resume_all().await.unwrap(), ["a", "b", "late"].map(queue));
+    assert_eq!(
+        changes.resume_all().await.unwrap(),
+        ["a", "b", "late"].map(queue)
+    );
     assert!(paused(&test.backstop).await.is_empty());
 }
 
@@ -63,8 +72,16 @@ async fn each_is_one_entry_of_the_audit_that_names_the_queues() {
     test.clock.advance(Span::secs(1));
     changes.resume_all().await.unwrap();
     let entries = test.backstop.audit("").entries(10).await.unwrap();
-    let told: Vec<_> =
-        entries.iter().map(|entry| (entry.what.as_str(), entry.count, entry.selection.to_string())).collect();
+    let told: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            (
+                entry.what.as_str(),
+                entry.count,
+                entry.selection.to_string(),
+            )
+        })
+        .collect();
     let named = r#"{"all":true,"queues":["a","b"]}"#.to_owned();
     let expected = ["queue resume", "queue pause"].map(|what| (what, Some(2), named.clone()));
     assert_eq!(told, expected);

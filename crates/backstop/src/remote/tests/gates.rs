@@ -5,7 +5,10 @@ use crate::testing::VirtualClock;
 use backstop_core::Bounds;
 
 async fn set_dead_max(test: &Test, dead_max: u64) {
-    let bounds = Bounds { dead_max, ..Bounds::default() };
+    let bounds = Bounds {
+        dead_max,
+        ..Bounds::default()
+    };
     test.backstop
         .store()
         .set_bounds(QueueName::new("q").unwrap(), bounds, test.backstop.now())
@@ -20,7 +23,10 @@ async fn probes_whose_deaths_find_room_again_open_a_gate_that_lacked_it() {
     let remote = test.backstop.remote(&config, &attendance);
     set_dead_max(&test, 1).await;
     let handed = remote.lease(&ask(2)).await.unwrap();
-    remote.settle(handed.iter().map(dead).collect()).await.unwrap();
+    remote
+        .settle(handed.iter().map(dead).collect())
+        .await
+        .unwrap();
     let is_shut = async || {
         let guards = test.backstop.breakers().list().await.unwrap();
         guards.iter().any(|guard| guard.shut.is_some())
@@ -30,7 +36,10 @@ async fn probes_whose_deaths_find_room_again_open_a_gate_that_lacked_it() {
     test.clock.advance(Span::minutes(1));
     let probes = remote.lease(&ask(2)).await.unwrap();
     assert_eq!(probes.len(), 2);
-    remote.settle(probes.iter().map(dead).collect()).await.unwrap();
+    remote
+        .settle(probes.iter().map(dead).collect())
+        .await
+        .unwrap();
     assert!(!is_shut().await, "both deaths found room");
 }
 
@@ -38,7 +47,12 @@ async fn probes_whose_deaths_find_room_again_open_a_gate_that_lacked_it() {
 async fn forty_jobs_of_a_queue_that_starts_five_a_second_start_within_seven_seconds() {
     let test = start();
     for n in 0..40 {
-        test.backstop.draft("q").id(&n.to_string()).push().await.unwrap();
+        test.backstop
+            .draft("q")
+            .id(&n.to_string())
+            .push()
+            .await
+            .unwrap();
     }
     let text = "[queues.q]\nrate_limit = { count = 5, per = \"1s\" }\n";
     let (config, attendance) = (config(text), Attendance::default());
@@ -55,7 +69,11 @@ async fn forty_jobs_of_a_queue_that_starts_five_a_second_start_within_seven_seco
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_waits_gets_a_job_as_soon_as_the_limit_has_room() {
     let clock = Arc::new(VirtualClock::start());
-    let backstop = Backstop::on(Arc::new(MemoryStore::new()), Arc::clone(&clock) as _, Random::seeded(1));
+    let backstop = Backstop::on(
+        Arc::new(MemoryStore::new()),
+        Arc::clone(&clock) as _,
+        Random::seeded(1),
+    );
     for n in 0..3 {
         backstop.draft("q").id(&n.to_string()).push().await.unwrap();
     }
@@ -63,9 +81,15 @@ async fn a_worker_that_waits_gets_a_job_as_soon_as_the_limit_has_room() {
     let (config, attendance) = (config(text), Attendance::default());
     let remote = backstop.remote(&config, &attendance);
     let began_at = backstop.now();
-    let ask = Ask { wait: Span::secs(10), ..ask(1) };
+    let ask = Ask {
+        wait: Span::secs(10),
+        ..ask(1)
+    };
     for _ in 0..3 {
         assert_eq!(remote.lease(&ask).await.unwrap().len(), 1);
     }
-    assert!(backstop.now().since(began_at) < Span::secs(1), "not a look every second");
+    assert!(
+        backstop.now().since(began_at) < Span::secs(1),
+        "not a look every second"
+    );
 }

@@ -14,7 +14,12 @@ enum Restart {
 }
 
 /// Asks once for each death, as the worker with this number.
-async fn leased_after(test: &Test, attendance: &Attendance, restart: Restart, death: u32) -> Vec<Handed> {
+async fn leased_after(
+    test: &Test,
+    attendance: &Attendance,
+    restart: Restart,
+    death: u32,
+) -> Vec<Handed> {
     let config = config("");
     let remote = test.backstop.remote(&config, attendance);
     let name = match restart {
@@ -22,18 +27,31 @@ async fn leased_after(test: &Test, attendance: &Attendance, restart: Restart, de
         _ => WorkerName::new("w"),
     };
     let since = matches!(restart, Restart::SameNameWithStart).then(|| test.backstop.now());
-    let about = About { since, ..About::default() };
+    let about = About {
+        since,
+        ..About::default()
+    };
     if matches!(restart, Restart::SameNameAfterABeat) {
         remote.beat(&name, &about, Vec::new(), None).await.unwrap();
     }
-    remote.lease(&Ask { worker: name, about, ..ask(4) }).await.unwrap()
+    remote
+        .lease(&Ask {
+            worker: name,
+            about,
+            ..ask(4)
+        })
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
 async fn three_lost_leases_bury_a_poison_job_whatever_its_worker_is_called() {
-    for restart in
-        [Restart::SameName, Restart::SameNameWithStart, Restart::SameNameAfterABeat, Restart::NewName]
-    {
+    for restart in [
+        Restart::SameName,
+        Restart::SameNameWithStart,
+        Restart::SameNameAfterABeat,
+        Restart::NewName,
+    ] {
         let test = pushed(&["poison"]).await;
         let servers = [Attendance::default(), Attendance::default()];
         for death in 0..LOST_LEASES_MAX as usize {
@@ -42,8 +60,17 @@ async fn three_lost_leases_bury_a_poison_job_whatever_its_worker_is_called() {
             test.clock.advance(Span::secs(16));
             recovered(&test).await;
         }
-        let job = test.backstop.job(JobId::named("poison")).await.unwrap().unwrap();
-        assert_eq!((job.state, job.reason), (State::Dead, Some(Reason::CrashedWorker)), "{restart:?}");
+        let job = test
+            .backstop
+            .job(JobId::named("poison"))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (job.state, job.reason),
+            (State::Dead, Some(Reason::CrashedWorker)),
+            "{restart:?}"
+        );
     }
 }
 
@@ -58,7 +85,12 @@ async fn of_two_poison_jobs_each_is_run_again_and_buried() {
         recovered(&test).await;
     }
     for name in ["a", "b"] {
-        let job = test.backstop.job(JobId::named(name)).await.unwrap().unwrap();
+        let job = test
+            .backstop
+            .job(JobId::named(name))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(job.reason, Some(Reason::CrashedWorker), "{name}");
     }
 }
@@ -69,7 +101,12 @@ async fn a_suspect_whose_lease_expired_keeps_no_other_suspect_waiting() {
     let server = Attendance::default();
     let first = leased_after(&test, &server, Restart::SameName, 0).await;
     test.clock.advance(Span::secs(14));
-    assert!(leased_after(&test, &server, Restart::SameName, 0).await.is_empty(), "the first one runs");
+    assert!(
+        leased_after(&test, &server, Restart::SameName, 0)
+            .await
+            .is_empty(),
+        "the first one runs"
+    );
     test.clock.advance(Span::secs(2));
     // Nobody has taken the first one over yet.
     let second = leased_after(&test, &server, Restart::SameName, 0).await;

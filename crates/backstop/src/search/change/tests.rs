@@ -13,8 +13,15 @@ fn queue() -> QueueName {
 }
 
 fn for_ada(state: Option<State>) -> Search {
-    let filter = Filter { state, ..Filter::default() };
-    Search { filter, text: Some("\"ada\"".parse().unwrap()), worker: None }
+    let filter = Filter {
+        state,
+        ..Filter::default()
+    };
+    Search {
+        filter,
+        text: Some("\"ada\"".parse().unwrap()),
+        worker: None,
+    }
 }
 
 /// So many ready jobs for ada, and as many for bob.
@@ -22,7 +29,12 @@ async fn given(count: usize) -> Test {
     let test = start();
     for n in 0..count * 2 {
         let who = if n % 2 == 0 { "ada" } else { "bob" };
-        test.backstop.draft("q").payload(format!(r#"{{"to":"{who}"}}"#)).push().await.unwrap();
+        test.backstop
+            .draft("q")
+            .payload(format!(r#"{{"to":"{who}"}}"#))
+            .push()
+            .await
+            .unwrap();
     }
     test
 }
@@ -34,32 +46,61 @@ async fn run(test: &Test, number: u64, outcome: impl Fn(usize) -> Outcome) {
         number: LeaseNumber::draw(number),
         worker: WorkerName::new("w"),
         until: now.after(Span::minutes(1)),
-        wants: vec![Want { queue: queue(), max: 1_000 }],
+        wants: vec![Want {
+            queue: queue(),
+            max: 1_000,
+        }],
     };
     let granted = store.claim(claim, now).await.unwrap();
-    let settle = |(at, Leased { lease, .. })| Settlement { lease, outcome: outcome(at) };
-    store.settle(granted.runs.into_iter().enumerate().map(settle).collect(), now).await.unwrap();
+    let settle = |(at, Leased { lease, .. })| Settlement {
+        lease,
+        outcome: outcome(at),
+    };
+    store
+        .settle(
+            granted.runs.into_iter().enumerate().map(settle).collect(),
+            now,
+        )
+        .await
+        .unwrap();
 }
 
 fn retry_in(test: &Test, secs: i64) -> Outcome {
     let at = test.backstop.now().after(Span::secs(secs));
-    Outcome::Retry { at, history: History::default(), anew: false }
+    Outcome::Retry {
+        at,
+        history: History::default(),
+        anew: false,
+    }
 }
 
 /// Walks to the end, with something done after each step; how often each job was changed.
-async fn walk(test: &Test, state: Option<State>, after: impl AsyncFn(u64)) -> BTreeMap<JobId, usize> {
+async fn walk(
+    test: &Test,
+    state: Option<State>,
+    after: impl AsyncFn(u64),
+) -> BTreeMap<JobId, usize> {
     let (mut met, mut cursor) = (BTreeMap::new(), None);
     for step in 1.. {
         assert!(step < 100, "it does not end");
         let search = for_ada(state);
-        let page =
-            test.backstop.to_change(&search, &Redaction::default(), &Action::Retry, cursor).await.unwrap();
+        let page = test
+            .backstop
+            .to_change(&search, &Redaction::default(), &Action::Retry, cursor)
+            .await
+            .unwrap();
         for amendment in page.amendments {
-            let Selection::Within(_, ids) = &amendment.selection else { panic!("{amendment:?}") };
+            let Selection::Within(_, ids) = &amendment.selection else {
+                panic!("{amendment:?}")
+            };
             for id in ids {
                 *met.entry(*id).or_default() += 1;
             }
-            test.backstop.store().amend(amendment, test.backstop.now()).await.unwrap();
+            test.backstop
+                .store()
+                .amend(amendment, test.backstop.now())
+                .await
+                .unwrap();
         }
         after(step).await;
         cursor = page.next;
@@ -73,9 +114,17 @@ async fn walk(test: &Test, state: Option<State>, after: impl AsyncFn(u64)) -> BT
 #[tokio::test]
 async fn a_job_that_fails_again_while_others_are_retried_is_retried_once() {
     let test = given(250).await;
-    run(&test, 1, |at| retry_in(&test, 60 + i64::try_from(at).unwrap())).await;
+    run(&test, 1, |at| {
+        retry_in(&test, 60 + i64::try_from(at).unwrap())
+    })
+    .await;
     // The service is still down: whatever is retried fails at once, and waits behind all others.
-    let fails = async |step: u64| run(&test, 1 + step, |_| retry_in(&test, 7_200 + step.cast_signed())).await;
+    let fails = async |step: u64| {
+        run(&test, 1 + step, |_| {
+            retry_in(&test, 7_200 + step.cast_signed())
+        })
+        .await
+    };
     let met = walk(&test, Some(State::Retrying), fails).await;
     assert_eq!((met.len(), met.values().max()), (250, Some(&1)));
 }
@@ -83,7 +132,10 @@ async fn a_job_that_fails_again_while_others_are_retried_is_retried_once() {
 #[tokio::test]
 async fn a_letter_that_dies_again_while_others_are_retried_is_retried_once() {
     let test = given(250).await;
-    let dies = || Outcome::Dead { reason: Reason::Rejected, history: History::default() };
+    let dies = || Outcome::Dead {
+        reason: Reason::Rejected,
+        history: History::default(),
+    };
     run(&test, 1, |_| dies()).await;
     let again = async |step: u64| {
         test.clock.advance(Span::secs(1));
@@ -97,19 +149,37 @@ async fn a_letter_that_dies_again_while_others_are_retried_is_retried_once() {
 async fn what_an_action_cannot_apply_to_does_not_fit_by_text_as_by_kind() {
     let test = given(3).await;
     let done = |at| match at {
-        0 | 1 => Outcome::Dead { reason: Reason::Rejected, history: History::default() },
+        0 | 1 => Outcome::Dead {
+            reason: Reason::Rejected,
+            history: History::default(),
+        },
         _ => Outcome::Done(backstop_core::verdict::Keep::Listed),
     };
     run(&test, 1, done).await;
     let changes = test.backstop.changes("ada");
-    let kind = test.backstop.search(&for_ada(None), &Redaction::default(), None, 1).await.unwrap().jobs[0]
+    let kind = test
+        .backstop
+        .search(&for_ada(None), &Redaction::default(), None, 1)
+        .await
+        .unwrap()
+        .jobs[0]
         .kind
         .clone();
-    let by_text = changes.amend_found(&for_ada(None), &Redaction::default(), &Action::Retry).await.unwrap();
+    let by_text = changes
+        .amend_found(&for_ada(None), &Redaction::default(), &Action::Retry)
+        .await
+        .unwrap();
     assert_eq!((by_text.count, by_text.refused), (1, Vec::new()));
-    let by_kind = Selection::Matching(Filter { kind: Some(kind), ..Filter::default() });
+    let by_kind = Selection::Matching(Filter {
+        kind: Some(kind),
+        ..Filter::default()
+    });
     let by_kind = changes.amend(&by_kind, &Action::Retry).await.unwrap();
-    assert_eq!((by_kind.count, by_kind.refused), (1, Vec::new()), "the letter of bob");
+    assert_eq!(
+        (by_kind.count, by_kind.refused),
+        (1, Vec::new()),
+        "the letter of bob"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,13 +187,50 @@ async fn what_would_be_changed_is_counted_up_to_a_bound() {
     let test = given(250).await;
     let count = async |search: &Search, action, max| {
         let within = Duration::from_millis(100);
-        test.backstop.count_to_change(search, &Redaction::default(), action, max, within).await.unwrap()
+        test.backstop
+            .count_to_change(search, &Redaction::default(), action, max, within)
+            .await
+            .unwrap()
     };
     let all = for_ada(None);
-    assert_eq!(count(&all, &Action::Cancel, 10_000).await, Tally { count: 250, is_all: true });
-    assert_eq!(count(&all, &Action::Cancel, 250).await, Tally { count: 250, is_all: true });
-    assert_eq!(count(&all, &Action::Cancel, 249).await, Tally { count: 249, is_all: false });
-    assert_eq!(count(&all, &Action::Retry, 10_000).await, Tally { count: 0, is_all: true }, "all are ready");
-    let of_nobody = Search { text: Some("nobody".parse().unwrap()), ..Search::default() };
-    assert_eq!(count(&of_nobody, &Action::Cancel, 10).await, Tally { count: 0, is_all: true });
+    assert_eq!(
+        count(&all, &Action::Cancel, 10_000).await,
+        Tally {
+            count: 250,
+            is_all: true
+        }
+    );
+    assert_eq!(
+        count(&all, &Action::Cancel, 250).await,
+        Tally {
+            count: 250,
+            is_all: true
+        }
+    );
+    assert_eq!(
+        count(&all, &Action::Cancel, 249).await,
+        Tally {
+            count: 249,
+            is_all: false
+        }
+    );
+    assert_eq!(
+        count(&all, &Action::Retry, 10_000).await,
+        Tally {
+            count: 0,
+            is_all: true
+        },
+        "all are ready"
+    );
+    let of_nobody = Search {
+        text: Some("nobody".parse().unwrap()),
+        ..Search::default()
+    };
+    assert_eq!(
+        count(&of_nobody, &Action::Cancel, 10).await,
+        Tally {
+            count: 0,
+            is_all: true
+        }
+    );
 }

@@ -65,7 +65,9 @@ impl Sql {
         if column.form.unit().is_none() {
             return self.comparable(column).say(is.sign()).bound(column, time);
         }
-        self.name(&column.column).say(is.sign()).number_bound(column, is, time);
+        self.name(&column.column)
+            .say(is.sign())
+            .number_bound(column, is, time);
         if self.dialect == Dialect::Sqlite {
             // Whatever is no number is after all numbers there.
             self.say(" AND ").readable(column);
@@ -76,7 +78,10 @@ impl Sql {
     /// Whether the column says when.
     pub(super) fn readable(&mut self, column: &DateColumn) -> &mut Self {
         if column.form.unit().is_some() && self.dialect == Dialect::Sqlite {
-            return self.say("typeof(").name(&column.column).say(") = 'integer'");
+            return self
+                .say("typeof(")
+                .name(&column.column)
+                .say(") = 'integer'");
         }
         self.comparable(column).say(" IS NOT NULL")
     }
@@ -88,26 +93,38 @@ impl Sql {
             (Form::Text(_), Dialect::Sqlite) => self.say(&sqlite_micros(&name)),
             (Form::Text(_), Dialect::Postgres) => self.say(&postgres_micros(&name)),
             (Form::Text(_), Dialect::Mysql) => self.say(&mysql_micros(&name)),
-            (form, Dialect::Sqlite) if form.unit().is_some() => {
-                self.say(&format!("CASE WHEN typeof({name}) = 'integer' THEN {name} END"))
-            }
+            (form, Dialect::Sqlite) if form.unit().is_some() => self.say(&format!(
+                "CASE WHEN typeof({name}) = 'integer' THEN {name} END"
+            )),
             _ => self.say(&name),
         }
     }
 
     /// The column as rows are ordered by it: as it stands, where that is the order of time.
     pub(super) fn ordinal(&mut self, column: &DateColumn) -> &mut Self {
-        if column.is_mixed() { self.comparable(column) } else { self.name(&column.column) }
+        if column.is_mixed() {
+            self.comparable(column)
+        } else {
+            self.name(&column.column)
+        }
     }
 
     /// The same as it can be read, to come back to it.
     pub(super) fn read_ordinal(&mut self, column: &DateColumn) -> &mut Self {
-        if column.is_mixed() { self.comparable(column) } else { self.raw(&column.column) }
+        if column.is_mixed() {
+            self.comparable(column)
+        } else {
+            self.raw(&column.column)
+        }
     }
 
     /// A place in that order, as it was read.
     pub(super) fn place(&mut self, param: Param, column: &DateColumn) -> &mut Self {
-        if column.is_mixed() { self.cast(param, "bigint") } else { self.value(param, &column.column) }
+        if column.is_mixed() {
+            self.cast(param, "bigint")
+        } else {
+            self.value(param, &column.column)
+        }
     }
 
     /// The time on the other side.
@@ -136,9 +153,10 @@ impl Sql {
             (Dialect::Postgres, Form::Native { .. }, Param::Text(text)) => {
                 self.value(Param::Text(format!("{text}+00")), &column.column)
             }
-            (Dialect::Mysql, Form::Native { .. }, param) => {
-                self.say("CAST(").value(param, &column.column).say(" AS DATETIME(6))")
-            }
+            (Dialect::Mysql, Form::Native { .. }, param) => self
+                .say("CAST(")
+                .value(param, &column.column)
+                .say(" AS DATETIME(6))"),
             (_, _, param) => self.value(param, &column.column),
         }
     }
@@ -157,7 +175,9 @@ impl Sql {
         let name = super::quoted(self.dialect, &column.column.name);
         match (column.form, self.dialect) {
             (Form::Text(_), _) => self.say("min(").comparable(column).say(")"),
-            (Form::Native { .. }, Dialect::Postgres) => self.say(&epoch_micros(&format!("min({name})"))),
+            (Form::Native { .. }, Dialect::Postgres) => {
+                self.say(&epoch_micros(&format!("min({name})")))
+            }
             _ => self.say(&format!("min({name})")),
         }
     }
@@ -168,7 +188,11 @@ impl Sql {
         let separator = form.separator;
         // Not `=`: MySQL takes nothing for a space then.
         self.say(&format!("substr({name}, 11, 1) LIKE '{separator}' AND "));
-        let part = if form.digits == 0 { 0 } else { usize::from(form.digits) + 1 };
+        let part = if form.digits == 0 {
+            0
+        } else {
+            usize::from(form.digits) + 1
+        };
         match form.zone {
             Zone::Unsaid if self.dialect == Dialect::Mysql => {
                 self.say(&format!("substr({name}, 20) NOT REGEXP '[^.0-9]'"))
@@ -182,29 +206,39 @@ impl Sql {
     /// No row that the exact comparison takes is left out by this one.
     fn coarsely(&mut self, column: &DateColumn, form: TextForm, is: Is, time: Time) -> &mut Self {
         let sign = if is.is_lower_bound() { " >= " } else { " <= " };
-        self.name(&column.column).say(sign).value(Param::Text(coarse(form, is, time)), &column.column)
+        self.name(&column.column)
+            .say(sign)
+            .value(Param::Text(coarse(form, is, time)), &column.column)
     }
 
     /// Behind a time on the other side, what a coarser comparison is made with, where there is one.
     pub(super) fn coarse_bound(&mut self, column: &DateColumn, time: Time) -> &mut Self {
         match (column.form, self.dialect) {
-            (Form::Text(form), Dialect::Sqlite) => {
-                self.say(", ").value(Param::Text(coarse(form, Is::AtOrBefore, time)), &column.column)
-            }
+            (Form::Text(form), Dialect::Sqlite) => self.say(", ").value(
+                Param::Text(coarse(form, Is::AtOrBefore, time)),
+                &column.column,
+            ),
             _ => self,
         }
     }
 
     /// Not after a time that stands in another row, and beside it as text.
-    pub(super) fn at_or_before_joined(&mut self, column: &DateColumn, [time, text]: [&str; 2]) -> &mut Self {
+    pub(super) fn at_or_before_joined(
+        &mut self,
+        column: &DateColumn,
+        [time, text]: [&str; 2],
+    ) -> &mut Self {
         match (column.form, self.dialect) {
             (Form::Text(_), Dialect::Sqlite) => {
                 self.name(&column.column).say(" <= ").say(text).say(" AND ");
                 self.comparable(column).say(" <= ").say(time)
             }
-            (_, Dialect::Sqlite) => {
-                self.name(&column.column).say(" <= ").say(time).say(" AND ").readable(column)
-            }
+            (_, Dialect::Sqlite) => self
+                .name(&column.column)
+                .say(" <= ")
+                .say(time)
+                .say(" AND ")
+                .readable(column),
             _ => self.comparable(column).say(" <= ").say(time),
         }
     }
@@ -254,13 +288,17 @@ fn sqlite_micros(x: &str) -> String {
 /// Digits behind the sixth are cut off, and not rounded.
 fn postgres_micros(x: &str) -> String {
     let time = format!("regexp_replace({x}::text, '([.][0-9]{{6}})[0-9]+', '\\1')::timestamptz");
-    format!("CASE WHEN {x}::text ~ '^{DAY}{CLOCK}$' THEN {} END", epoch_micros(&time))
+    format!(
+        "CASE WHEN {x}::text ~ '^{DAY}{CLOCK}$' THEN {} END",
+        epoch_micros(&time)
+    )
 }
 
 fn mysql_micros(x: &str) -> String {
     let clock = format!("IF(CHAR_LENGTH({x}) = 10, '00:00:00', SUBSTRING({x}, 12, 8))");
-    let part =
-        format!("IF(SUBSTRING({x}, 20, 1) = '.', REGEXP_SUBSTR(SUBSTRING({x}, 21, 6), '^[0-9]+'), '')");
+    let part = format!(
+        "IF(SUBSTRING({x}, 20, 1) = '.', REGEXP_SUBSTR(SUBSTRING({x}, 21, 6), '^[0-9]+'), '')"
+    );
     let zone = format!("COALESCE(REGEXP_SUBSTR(SUBSTRING({x}, 20), '[+-][0-9:]+$'), '')");
     format!(
         "CASE WHEN {x} REGEXP '(?-i)^{DAY}{CLOCK}$' THEN \

@@ -31,11 +31,17 @@ enum Why<'a> {
 }
 
 /// How many rows are expired; no more than `max` are counted.
-pub(in crate::tables) fn count_expired(table: &Table, shape: &Shape, now: Time, max: usize) -> Statement {
+pub(in crate::tables) fn count_expired(
+    table: &Table,
+    shape: &Shape,
+    now: Time,
+    max: usize,
+) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT count(*) FROM (SELECT * FROM (");
     for (at, branch) in branches(table, shape).iter().enumerate() {
-        sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT 1 AS one");
+        sql.say(if at == 0 { "" } else { " UNION ALL " })
+            .say("SELECT * FROM (SELECT 1 AS one");
         put_branch(&mut sql, table, shape, branch, lead(shape, branch), now);
         sql.say(" LIMIT ").number(max).say(") AS b").number(at);
     }
@@ -51,10 +57,17 @@ pub(in crate::tables) fn failed_too_often_beyond(
     state: Open,
     many: usize,
 ) -> Option<Statement> {
-    let is_led = shape.dialect == Dialect::Sqlite && shape.has_failure_index() && shape.has_order_index();
-    let (failed, most) = shape.failed.as_ref().zip(table.rules.max_failures()).filter(|_| is_led)?;
+    let is_led =
+        shape.dialect == Dialect::Sqlite && shape.has_failure_index() && shape.has_order_index();
+    let (failed, most) = shape
+        .failed
+        .as_ref()
+        .zip(table.rules.max_failures())
+        .filter(|_| is_led)?;
     let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT 1 FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    sql.say("SELECT 1 FROM ")
+        .say(&shape.catalogue.quoted)
+        .say(" WHERE ");
     status_is(&mut sql, shape, state.word(&table.states));
     sql.say(" AND ").failed_at_least(&failed.failures, most);
     sql.say(" LIMIT 1 OFFSET ").number(many);
@@ -74,42 +87,76 @@ pub(in crate::tables) fn list_expired(
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT backstop_k, backstop_i, backstop_t FROM (");
     for (at, branch) in branches(table, shape).iter().enumerate() {
-        let lead = if dense.contains(&branch.state) { "" } else { lead(shape, branch) };
-        sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT ").place_columns(shape);
-        sql.say(", ").read_date(&shape.inserted).say(" AS backstop_t");
+        let lead = if dense.contains(&branch.state) {
+            ""
+        } else {
+            lead(shape, branch)
+        };
+        sql.say(if at == 0 { "" } else { " UNION ALL " })
+            .say("SELECT * FROM (SELECT ")
+            .place_columns(shape);
+        sql.say(", ")
+            .read_date(&shape.inserted)
+            .say(" AS backstop_t");
         put_branch(&mut sql, table, shape, branch, lead, now);
         if let Some(place) = past {
             put_past(&mut sql, shape, place, lead);
         }
-        sql.say(" ORDER BY ").say(lead).ordinal(&shape.inserted).say(", ").name(&shape.id);
+        sql.say(" ORDER BY ")
+            .say(lead)
+            .ordinal(&shape.inserted)
+            .say(", ")
+            .name(&shape.id);
         sql.say(" LIMIT ").number(max).say(") AS b").number(at);
     }
-    sql.say(") AS u ORDER BY backstop_o, backstop_d LIMIT ").number(max);
+    sql.say(") AS u ORDER BY backstop_o, backstop_d LIMIT ")
+        .number(max);
     sql.done()
 }
 
 fn branches<'a>(table: &Table, shape: &'a Shape) -> Vec<Branch<'a>> {
     let too_often = shape.failed.as_ref().zip(table.rules.max_failures());
-    let too_often = too_often.map(|(failed, most)| Why::FailedTooOften { failures: &failed.failures, most });
+    let too_often = too_often.map(|(failed, most)| Why::FailedTooOften {
+        failures: &failed.failures,
+        most,
+    });
     let reasons = std::iter::once(Why::TooOld).chain(too_often);
-    reasons.flat_map(|why| Open::ALL.map(|state| Branch { state, why })).collect()
+    reasons
+        .flat_map(|why| Open::ALL.map(|state| Branch { state, why }))
+        .collect()
 }
 
-fn put_branch(sql: &mut Sql, table: &Table, shape: &Shape, branch: &Branch<'_>, lead: &str, now: Time) {
+fn put_branch(
+    sql: &mut Sql,
+    table: &Table,
+    shape: &Shape,
+    branch: &Branch<'_>,
+    lead: &str,
+    now: Time,
+) {
     let from = now.before(table.rules.max_age());
-    sql.say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    sql.say(" FROM ")
+        .say(&shape.catalogue.quoted)
+        .say(" WHERE ");
     status_is(sql, shape, branch.state.word(&table.states));
     sql.say(" AND ").usable_key(&shape.id).say(" AND ");
     match branch.why {
         Why::TooOld => sql.before(&shape.inserted, from),
-        Why::FailedTooOften { failures, most } => {
-            sql.failed_at_least(failures, most).say(" AND ").say(lead).at_or_after(&shape.inserted, from)
-        }
+        Why::FailedTooOften { failures, most } => sql
+            .failed_at_least(failures, most)
+            .say(" AND ")
+            .say(lead)
+            .at_or_after(&shape.inserted, from),
     };
 }
 
 /// What stands before a date of insertion so that SQLite looks for no index on it: that one would lead through all that is not expired.
 fn lead(shape: &Shape, branch: &Branch<'_>) -> &'static str {
-    let is_by_failures = matches!(branch.why, Why::FailedTooOften { .. }) && shape.has_failure_index();
-    if is_by_failures && shape.dialect == Dialect::Sqlite { "+" } else { "" }
+    let is_by_failures =
+        matches!(branch.why, Why::FailedTooOften { .. }) && shape.has_failure_index();
+    if is_by_failures && shape.dialect == Dialect::Sqlite {
+        "+"
+    } else {
+        ""
+    }
 }

@@ -70,8 +70,13 @@ pub(in crate::tables) fn pick_beyond(
     let branches = branches(shape, criteria);
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT one FROM (");
-    for (at, branch) in branches.iter().filter(|branch| !branch.is_ordered).enumerate() {
-        sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT 1 AS one FROM ");
+    for (at, branch) in branches
+        .iter()
+        .filter(|branch| !branch.is_ordered)
+        .enumerate()
+    {
+        sql.say(if at == 0 { "" } else { " UNION ALL " })
+            .say("SELECT * FROM (SELECT 1 AS one FROM ");
         put_groups(&mut sql, shape, &branch.condition);
         sql.say(&shape.catalogue.quoted).say(" WHERE ");
         put_branch(&mut sql, table, shape, criteria, branch);
@@ -90,7 +95,10 @@ pub(in crate::tables) fn pick_apart(
     max: usize,
 ) -> Vec<Statement> {
     let branches = branches(shape, criteria);
-    branches.chunks(1).map(|branch| pick_of(branch, table, shape, criteria, view, (max, None))).collect()
+    branches
+        .chunks(1)
+        .map(|branch| pick_of(branch, table, shape, criteria, view, (max, None)))
+        .collect()
 }
 
 fn pick_of(
@@ -104,7 +112,8 @@ fn pick_of(
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT backstop_k, backstop_i FROM (");
     for (at, branch) in branches.iter().enumerate() {
-        sql.say(if at == 0 { "" } else { " UNION ALL " }).say("SELECT * FROM (SELECT ");
+        sql.say(if at == 0 { "" } else { " UNION ALL " })
+            .say("SELECT * FROM (SELECT ");
         sql.place_columns(shape).say(" FROM ");
         put_groups(&mut sql, shape, &branch.condition);
         sql.say(&shape.catalogue.quoted).say(" WHERE ");
@@ -123,8 +132,11 @@ fn pick_of(
         }
         sql.say(") AS b").number(at);
     }
-    sql.say(") AS u ORDER BY backstop_o DESC, backstop_d DESC LIMIT ").number(max);
-    sql.done_indexed(shape.has_order_index() && (shape.failed.is_none() || shape.has_failure_index()))
+    sql.say(") AS u ORDER BY backstop_o DESC, backstop_d DESC LIMIT ")
+        .number(max);
+    sql.done_indexed(
+        shape.has_order_index() && (shape.failed.is_none() || shape.has_failure_index()),
+    )
 }
 
 /// Keys, times of insertion, and `e` for errors, of what is due among all new rows and among the newest `among` errors; newest first, and at
@@ -140,20 +152,39 @@ pub(in crate::tables) fn pick_newest(
     among: usize,
 ) -> Option<Statement> {
     let is_in_order = shape.has_order_index() && !shape.inserted.is_mixed();
-    let failed = shape.failed.as_ref().filter(|_| is_in_order && shape.has_failure_index())?;
+    let failed = shape
+        .failed
+        .as_ref()
+        .filter(|_| is_in_order && shape.has_failure_index())?;
     let mut sql = Sql::new(shape.dialect);
-    sql.say("SELECT backstop_k, backstop_i, backstop_s FROM (SELECT * FROM (SELECT ").place_columns(shape);
-    sql.say(", 'n' AS backstop_s FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
-    let new = Branch { states: &[Open::New], is_ordered: true, condition: Condition::AnyGroup };
+    sql.say("SELECT backstop_k, backstop_i, backstop_s FROM (SELECT * FROM (SELECT ")
+        .place_columns(shape);
+    sql.say(", 'n' AS backstop_s FROM ")
+        .say(&shape.catalogue.quoted)
+        .say(" WHERE ");
+    let new = Branch {
+        states: &[Open::New],
+        is_ordered: true,
+        condition: Condition::AnyGroup,
+    };
     put_branch(&mut sql, table, shape, criteria, &new);
     sql.say(" AND ").usable_key(&shape.id);
     put_newest_first(&mut sql, shape, max);
-    sql.say(") AS b0 UNION ALL SELECT * FROM (SELECT ").place_columns(shape);
-    sql.say(", 'e' AS backstop_s FROM (SELECT ").name(&shape.id).say(", ").name(&shape.inserted.column);
-    sql.say(", ").name(&failed.failures).say(", ").name(&failed.last_failure.column).say(" FROM ");
+    sql.say(") AS b0 UNION ALL SELECT * FROM (SELECT ")
+        .place_columns(shape);
+    sql.say(", 'e' AS backstop_s FROM (SELECT ")
+        .name(&shape.id)
+        .say(", ")
+        .name(&shape.inserted.column);
+    sql.say(", ")
+        .name(&failed.failures)
+        .say(", ")
+        .name(&failed.last_failure.column)
+        .say(" FROM ");
     sql.say(&shape.catalogue.quoted).say(" WHERE ");
     status_is(&mut sql, shape, &table.states.error);
-    sql.say(" AND ").at_or_after(&shape.inserted, criteria.inserted_from);
+    sql.say(" AND ")
+        .at_or_after(&shape.inserted, criteria.inserted_from);
     sql.say(" AND ").usable_key(&shape.id);
     put_newest_first(&mut sql, shape, among);
     sql.say(") AS s WHERE ");
@@ -164,14 +195,22 @@ pub(in crate::tables) fn pick_newest(
 }
 
 fn put_newest_first(sql: &mut Sql, shape: &Shape, max: usize) {
-    sql.say(" ORDER BY ").ordinal(&shape.inserted).say(" DESC, ").name(&shape.id).say(" DESC");
+    sql.say(" ORDER BY ")
+        .ordinal(&shape.inserted)
+        .say(" DESC, ")
+        .name(&shape.id)
+        .say(" DESC");
     sql.say(" LIMIT ").number(max);
 }
 
 fn branches(shape: &Shape, criteria: &Criteria) -> Vec<Branch<'static>> {
     const STATES: [&[Open]; 2] = [&[Open::New], &[Open::Error]];
     let in_order = |condition: fn() -> Condition| {
-        STATES.iter().map(move |states| Branch { states, is_ordered: true, condition: condition() })
+        STATES.iter().map(move |states| Branch {
+            states,
+            is_ordered: true,
+            condition: condition(),
+        })
     };
     match &criteria.due {
         DueRows::ByAge(windows) => windows
@@ -187,16 +226,27 @@ fn branches(shape: &Shape, criteria: &Criteria) -> Vec<Branch<'static>> {
         DueRows::ByFailures { .. } if !shape.has_failure_index() => {
             in_order(|| Condition::AnyGroup).collect()
         }
-        DueRows::ByFailures { groups, max_failures } => sought(shape, groups, *max_failures),
+        DueRows::ByFailures {
+            groups,
+            max_failures,
+        } => sought(shape, groups, *max_failures),
     }
 }
 
 /// Rows that failed are found by how often: a branch for each number, so that an index leads to those that are due. New rows come
 /// in order: nearly all of them have not failed. Of the errors nearly all have.
 fn sought(shape: &Shape, groups: &[Group], max_failures: Option<u32>) -> Vec<Branch<'static>> {
-    let of_errors = |condition| Branch { states: &[Open::Error], is_ordered: false, condition };
+    let of_errors = |condition| Branch {
+        states: &[Open::Error],
+        is_ordered: false,
+        condition,
+    };
     let mut branches = vec![
-        Branch { states: &[Open::New], is_ordered: true, condition: Condition::Fresh },
+        Branch {
+            states: &[Open::New],
+            is_ordered: true,
+            condition: Condition::Fresh,
+        },
         of_errors(Condition::Unfailed),
         of_errors(Condition::Uncounted),
     ];
@@ -205,7 +255,13 @@ fn sought(shape: &Shape, groups: &[Group], max_failures: Option<u32>) -> Vec<Bra
         branches.push(of_errors(Condition::Unnumbered));
     }
     let mut apart = one_by_one(groups, max_failures);
-    let mut push = |condition| branches.push(Branch { states: &Open::ALL, is_ordered: false, condition });
+    let mut push = |condition| {
+        branches.push(Branch {
+            states: &Open::ALL,
+            is_ordered: false,
+            condition,
+        })
+    };
     if !is_joined(shape) {
         if !apart.is_empty() {
             push(Condition::Ranges(apart));
@@ -233,13 +289,18 @@ fn is_joined(shape: &Shape) -> bool {
 
 /// The groups of a branch as rows that the table is joined to: failures, the last failure that is due, and for an index of SQLite's as text.
 fn put_groups(sql: &mut Sql, shape: &Shape, condition: &Condition) {
-    let (Condition::Groups(groups) | Condition::UndatedGroups(groups)) = condition else { return };
+    let (Condition::Groups(groups) | Condition::UndatedGroups(groups)) = condition else {
+        return;
+    };
     let Some(failed) = &shape.failed else { return };
     sql.say("(VALUES ");
     for (at, group) in groups.iter().enumerate() {
-        sql.say(if at == 0 { "(" } else { ", (" }).count(group.failures.into()).say(", ");
+        sql.say(if at == 0 { "(" } else { ", (" })
+            .count(group.failures.into())
+            .say(", ");
         sql.bound(&failed.last_failure, group.last_failure_until);
-        sql.coarse_bound(&failed.last_failure, group.last_failure_until).say(")");
+        sql.coarse_bound(&failed.last_failure, group.last_failure_until)
+            .say(")");
     }
     // The table is looked at once for each of them, and not the other way round.
     sql.say(") AS backstop_g CROSS JOIN ");
@@ -248,17 +309,32 @@ fn put_groups(sql: &mut Sql, shape: &Shape, condition: &Condition) {
 /// The groups, with the last, open one taken apart as far as that is worth it.
 fn one_by_one(groups: &[Group], max_failures: Option<u32>) -> Vec<Group> {
     let mut apart = groups.to_vec();
-    let Some(last) = apart.pop_if(|group| group.or_more) else { return apart };
+    let Some(last) = apart.pop_if(|group| group.or_more) else {
+        return apart;
+    };
     let end = SOUGHT_MAX.max(last.failures);
     let end = max_failures.map_or(end, |max| end.min(max));
     for failures in last.failures..end {
-        apart.push(Group { failures, or_more: false, ..last });
+        apart.push(Group {
+            failures,
+            or_more: false,
+            ..last
+        });
     }
-    apart.push(Group { failures: end, ..last });
+    apart.push(Group {
+        failures: end,
+        ..last
+    });
     apart
 }
 
-fn put_branch(sql: &mut Sql, table: &Table, shape: &Shape, criteria: &Criteria, branch: &Branch<'_>) {
+fn put_branch(
+    sql: &mut Sql,
+    table: &Table,
+    shape: &Shape,
+    criteria: &Criteria,
+    branch: &Branch<'_>,
+) {
     match branch.states {
         [state] => status_is(sql, shape, state.word(&table.states)),
         _ => is_open(sql, shape, &table.states),
@@ -272,13 +348,21 @@ fn put_branch(sql: &mut Sql, table: &Table, shape: &Shape, criteria: &Criteria, 
         // Not an index on insertion: it would lead through every row that failed.
         sql.say("+");
     }
-    sql.at_or_after(&shape.inserted, criteria.inserted_from).say(" AND ");
+    sql.at_or_after(&shape.inserted, criteria.inserted_from)
+        .say(" AND ");
     put_condition(sql, shape, criteria, &branch.condition);
 }
 
 /// How often a row failed, and when last.
 fn put_condition(sql: &mut Sql, shape: &Shape, criteria: &Criteria, condition: &Condition) {
-    let (Some(failed), DueRows::ByFailures { groups, max_failures }) = (&shape.failed, &criteria.due) else {
+    let (
+        Some(failed),
+        DueRows::ByFailures {
+            groups,
+            max_failures,
+        },
+    ) = (&shape.failed, &criteria.due)
+    else {
         sql.say("1 = 0");
         return;
     };
@@ -296,19 +380,27 @@ fn put_condition(sql: &mut Sql, shape: &Shape, criteria: &Criteria, condition: &
         }
         Condition::Group(group) => {
             put_failures(sql, failed, group);
-            sql.say(" AND ").at_or_before(&failed.last_failure, group.last_failure_until);
+            sql.say(" AND ")
+                .at_or_before(&failed.last_failure, group.last_failure_until);
         }
         Condition::Undated(group) => {
             put_failures(sql, failed, group);
-            sql.say(" AND ").name(&failed.last_failure.column).say(" IS NULL");
+            sql.say(" AND ")
+                .name(&failed.last_failure.column)
+                .say(" IS NULL");
         }
         Condition::Ranges(groups) => put_ranges(sql, failed, groups),
         Condition::Groups(_) => {
-            sql.failures(&failed.failures).say(" = backstop_g.column1 AND ");
-            sql.at_or_before_joined(&failed.last_failure, ["backstop_g.column2", "backstop_g.column3"]);
+            sql.failures(&failed.failures)
+                .say(" = backstop_g.column1 AND ");
+            sql.at_or_before_joined(
+                &failed.last_failure,
+                ["backstop_g.column2", "backstop_g.column3"],
+            );
         }
         Condition::UndatedGroups(_) => {
-            sql.failures(&failed.failures).say(" = backstop_g.column1 AND ");
+            sql.failures(&failed.failures)
+                .say(" = backstop_g.column1 AND ");
             sql.name(&failed.last_failure.column).say(" IS NULL");
         }
         Condition::Window(_) => {}
@@ -326,7 +418,11 @@ fn put_window(sql: &mut Sql, shape: &Shape, window: &Window) {
 }
 
 fn put_fresh(sql: &mut Sql, failed: &FailureColumns) {
-    sql.say("(").uncounted(&failed.failures).say(" OR ").unfailed(&failed.failures).say(")");
+    sql.say("(")
+        .uncounted(&failed.failures)
+        .say(" OR ")
+        .unfailed(&failed.failures)
+        .say(")");
 }
 
 fn put_failures(sql: &mut Sql, failed: &FailureColumns, group: &Group) {
@@ -343,9 +439,13 @@ fn put_ranges(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
     for (at, group) in groups.iter().enumerate() {
         sql.say(if at == 0 { "(" } else { " OR (" });
         put_failures(sql, failed, group);
-        sql.say(" AND ").at_or_before(&failed.last_failure, group.last_failure_until).say(") OR (");
+        sql.say(" AND ")
+            .at_or_before(&failed.last_failure, group.last_failure_until)
+            .say(") OR (");
         put_failures(sql, failed, group);
-        sql.say(" AND ").name(&failed.last_failure.column).say(" IS NULL)");
+        sql.say(" AND ")
+            .name(&failed.last_failure.column)
+            .say(" IS NULL)");
     }
     sql.say(")");
 }
@@ -354,16 +454,24 @@ fn put_ranges(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
 fn put_any_group(sql: &mut Sql, failed: &FailureColumns, groups: &[Group]) {
     sql.say("(");
     put_fresh(sql, failed);
-    sql.say(" OR ").name(&failed.last_failure.column).say(" IS NULL");
+    sql.say(" OR ")
+        .name(&failed.last_failure.column)
+        .say(" IS NULL");
     if let Some((last, others)) = groups.split_last() {
-        sql.say(" OR ").comparable(&failed.last_failure).say(" <= CASE");
+        sql.say(" OR ")
+            .comparable(&failed.last_failure)
+            .say(" <= CASE");
         for group in others {
-            sql.say(" WHEN ").failed_times(&failed.failures, group.failures).say(" THEN ");
+            sql.say(" WHEN ")
+                .failed_times(&failed.failures, group.failures)
+                .say(" THEN ");
             sql.bound(&failed.last_failure, group.last_failure_until);
         }
         sql.say(" WHEN ");
         put_failures(sql, failed, last);
-        sql.say(" THEN ").bound(&failed.last_failure, last.last_failure_until).say(" END");
+        sql.say(" THEN ")
+            .bound(&failed.last_failure, last.last_failure_until)
+            .say(" END");
     }
     sql.say(")");
 }
@@ -385,10 +493,20 @@ pub(super) fn put_past(sql: &mut Sql, shape: &Shape, place: &Place, lead: &str) 
 
 /// On one side of a place. The first comparison says no more than the others, in the way that an index is asked; unless `lead` keeps it from
 /// that.
-fn put_beside(sql: &mut Sql, shape: &Shape, place: &Place, lead: &str, [roughly, apart, alike]: [&str; 3]) {
+fn put_beside(
+    sql: &mut Sql,
+    shape: &Shape,
+    place: &Place,
+    lead: &str,
+    [roughly, apart, alike]: [&str; 3],
+) {
     let (inserted, id) = (&shape.inserted, &shape.id);
     let put = |sql: &mut Sql, sign: &str| {
-        sql.ordinal(inserted).say(" ").say(sign).say(" ").place(place.inserted.param(), inserted);
+        sql.ordinal(inserted)
+            .say(" ")
+            .say(sign)
+            .say(" ")
+            .place(place.inserted.param(), inserted);
     };
     sql.say(" AND ").say(lead);
     put(sql, roughly);
@@ -396,7 +514,13 @@ fn put_beside(sql: &mut Sql, shape: &Shape, place: &Place, lead: &str, [roughly,
     put(sql, apart);
     sql.say(" OR (");
     put(sql, "=");
-    sql.say(" AND ").name(id).say(" ").say(alike).say(" ").value(place.key.param(), id).say("))");
+    sql.say(" AND ")
+        .name(id)
+        .say(" ")
+        .say(alike)
+        .say(" ")
+        .value(place.key.param(), id)
+        .say("))");
 }
 
 /// Whether an open row failed after a time.
@@ -411,9 +535,13 @@ pub(in crate::tables) fn failed_after(
     sql.say("SELECT one FROM (SELECT 1 AS one FROM ");
     if is_indexed {
         // By an index each number is looked for by itself, up to where that is worth it.
-        let numbers: Vec<String> = (1..SOUGHT_MAX).map(|failures| failures.to_string()).collect();
+        let numbers: Vec<String> = (1..SOUGHT_MAX)
+            .map(|failures| failures.to_string())
+            .collect();
         if is_joined(shape) {
-            sql.say("(VALUES (").say(&numbers.join("), (")).say(")) AS backstop_g CROSS JOIN ");
+            sql.say("(VALUES (")
+                .say(&numbers.join("), ("))
+                .say(")) AS backstop_g CROSS JOIN ");
         }
         sql.say(&shape.catalogue.quoted).say(" WHERE ");
         is_open(&mut sql, shape, &table.states);
@@ -423,12 +551,17 @@ pub(in crate::tables) fn failed_after(
         } else {
             sql.say(" IN (").say(&numbers.join(", ")).say(")");
         }
-        sql.say(" AND ").after(&failed.last_failure, time).say(" UNION ALL SELECT 1 AS one FROM ");
+        sql.say(" AND ")
+            .after(&failed.last_failure, time)
+            .say(" UNION ALL SELECT 1 AS one FROM ");
     }
     sql.say(&shape.catalogue.quoted).say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
-    sql.say(" AND ").failed_at_least(&failed.failures, if is_indexed { SOUGHT_MAX } else { 1 });
-    sql.say(" AND ").after(&failed.last_failure, time).say(") AS u LIMIT 1");
+    sql.say(" AND ")
+        .failed_at_least(&failed.failures, if is_indexed { SOUGHT_MAX } else { 1 });
+    sql.say(" AND ")
+        .after(&failed.last_failure, time)
+        .say(") AS u LIMIT 1");
     sql.done_indexed(is_indexed)
 }
 
@@ -441,12 +574,17 @@ pub(in crate::tables) fn next_due(
 ) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     // `GROUP BY 1` is by the first of these, whatever it is called.
-    sql.say("SELECT ").failures(&failed.failures).say(if shape.dialect == Dialect::Postgres {
-        "::text, "
-    } else {
-        ", "
-    });
-    sql.read_first(&failed.last_failure).say(" FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    sql.say("SELECT ")
+        .failures(&failed.failures)
+        .say(if shape.dialect == Dialect::Postgres {
+            "::text, "
+        } else {
+            ", "
+        });
+    sql.read_first(&failed.last_failure)
+        .say(" FROM ")
+        .say(&shape.catalogue.quoted)
+        .say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
     sql.say(" AND ").at_or_after(&shape.inserted, inserted_from);
     sql.say(" AND ").failed_at_least(&failed.failures, 1);

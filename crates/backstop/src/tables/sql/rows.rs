@@ -63,7 +63,11 @@ impl Sql {
 
     /// It failed less often, or nobody knows how often.
     pub(super) fn failed_less_than(&mut self, column: &Column, failures: u32) -> &mut Self {
-        self.say("(").uncounted(column).say(" OR ").failures(column).say(" < ");
+        self.say("(")
+            .uncounted(column)
+            .say(" OR ")
+            .failures(column)
+            .say(" < ");
         self.count(failures.into()).say(")")
     }
 

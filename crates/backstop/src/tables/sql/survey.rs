@@ -15,13 +15,17 @@ pub(in crate::tables) fn survey(table: &Table, shape: &Shape, now: Time) -> Stat
     put_undated(&mut sql, table, shape, now);
     sql.say(" THEN 1 END), count(CASE WHEN ");
     put_undated(&mut sql, table, shape, now);
-    sql.say(" THEN NULL WHEN ").usable_key(&shape.id).say(" THEN NULL ELSE 1 END), count(CASE WHEN ");
+    sql.say(" THEN NULL WHEN ")
+        .usable_key(&shape.id)
+        .say(" THEN NULL ELSE 1 END), count(CASE WHEN ");
     put_foreign(&mut sql, &shape.inserted);
     if let Some(failed) = &shape.failed {
         sql.say(" OR ");
         put_foreign(&mut sql, &failed.last_failure);
     }
-    sql.say(" THEN 1 END) FROM ").say(&shape.catalogue.quoted).say(" WHERE ");
+    sql.say(" THEN 1 END) FROM ")
+        .say(&shape.catalogue.quoted)
+        .say(" WHERE ");
     is_open(&mut sql, shape, &table.states);
     sql.done()
 }
@@ -30,14 +34,21 @@ pub(in crate::tables) fn survey(table: &Table, shape: &Shape, now: Time) -> Stat
 fn put_undated(sql: &mut Sql, table: &Table, shape: &Shape, now: Time) {
     sql.say("(NOT (").readable(&shape.inserted).say(")");
     if let Some(failed) = &shape.failed {
-        sql.say(" OR (").at_or_after(&shape.inserted, now.before(table.rules.max_age()));
+        sql.say(" OR (")
+            .at_or_after(&shape.inserted, now.before(table.rules.max_age()));
         if let Some(max) = table.rules.max_failures() {
             sql.say(" AND ").failed_less_than(&failed.failures, max);
         }
-        sql.say(" AND (").failed_in_part(&failed.failures).say(" OR (");
+        sql.say(" AND (")
+            .failed_in_part(&failed.failures)
+            .say(" OR (");
         sql.failed_at_least(&failed.failures, 1);
-        sql.say(" AND ").name(&failed.last_failure.column).say(" IS NOT NULL");
-        sql.say(" AND NOT (").readable(&failed.last_failure).say("))))");
+        sql.say(" AND ")
+            .name(&failed.last_failure.column)
+            .say(" IS NOT NULL");
+        sql.say(" AND NOT (")
+            .readable(&failed.last_failure)
+            .say("))))");
     }
     sql.say(")");
 }
@@ -46,7 +57,11 @@ fn put_undated(sql: &mut Sql, table: &Table, shape: &Shape, now: Time) {
 fn put_foreign(sql: &mut Sql, column: &DateColumn) {
     match column.form {
         Form::Text(form) if form.is_uniform => {
-            sql.say("(").readable(column).say(" AND NOT (").in_form(column, form).say("))");
+            sql.say("(")
+                .readable(column)
+                .say(" AND NOT (")
+                .in_form(column, form)
+                .say("))");
         }
         _ => {
             sql.say("1 = 0");

@@ -26,18 +26,27 @@ fn key(held: &[i64], standing: &Standing) -> StoredKey {
 }
 
 fn waiting() -> Standing {
-    Standing { wait: Some(Wait { attempt: 2, due: 30_000_000 }), ..Standing::default() }
+    Standing {
+        wait: Some(Wait {
+            attempt: 2,
+            due: 30_000_000,
+        }),
+        ..Standing::default()
+    }
 }
 
 fn check(held: &[i64], standing: &Standing, position: i64, gate: &str, sentence: &str) {
     let why = why_record(&key(held, standing), position).unwrap();
-    assert_eq!((why.gate(), why.to_string().as_str()), (gate, sentence), "{held:?}");
+    assert_eq!(
+        (why.gate(), why.to_string().as_str()),
+        (gate, sentence),
+        "{held:?}"
+    );
 }
 
 #[test]
 fn a_record_behind_a_gap_names_it_and_its_key() {
-    let one =
-        "it waits behind key site-7 at gap 120; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
+    let one = "it waits behind key site-7 at gap 120; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
     check(&[180], &waiting(), 180, "behind_gap", one);
     check(&[180, 300], &waiting(), 300, "behind_gap", one);
     let more = "it waits behind key site-7 at gap 180 and 1 position more; wait 2 for what is missing ends at 1970-01-01T00:00:30Z";
@@ -54,7 +63,13 @@ fn a_record_behind_a_gap_names_it_and_its_key() {
 #[test]
 fn a_record_whose_turn_has_come_is_next() {
     let plain = Standing::default();
-    check(&[120], &plain, 120, "next", "it is next: whoever serves the stream takes it");
+    check(
+        &[120],
+        &plain,
+        120,
+        "next",
+        "it is next: whoever serves the stream takes it",
+    );
     check(
         &[120, 180],
         &plain,
@@ -62,8 +77,17 @@ fn a_record_whose_turn_has_come_is_next() {
         "next",
         "only 1 record whose turn has come is before it: whoever serves the stream takes them",
     );
-    let given_up = Standing { drain_to: Some(300), ..waiting() };
-    check(&[300], &given_up, 300, "next", "it is next: whoever serves the stream takes it");
+    let given_up = Standing {
+        drain_to: Some(300),
+        ..waiting()
+    };
+    check(
+        &[300],
+        &given_up,
+        300,
+        "next",
+        "it is next: whoever serves the stream takes it",
+    );
 }
 
 #[test]
@@ -76,11 +100,18 @@ fn what_is_before_a_record_may_have_failed() {
         since: 0,
         error: "no route".to_owned(),
     };
-    let standing = Standing { failing: Some(failing), ..Standing::default() };
-    let sentence = "the record at 120 failed 2 times, and is tried again at 1970-01-01T00:00:05Z: no route";
+    let standing = Standing {
+        failing: Some(failing),
+        ..Standing::default()
+    };
+    let sentence =
+        "the record at 120 failed 2 times, and is tried again at 1970-01-01T00:00:05Z: no route";
     check(&[120, 180], &standing, 180, "behind_failing", sentence);
     check(&[120, 180], &standing, 120, "behind_failing", sentence);
-    let halted = Standing { halted: Some(120), ..Standing::default() };
+    let halted = Standing {
+        halted: Some(120),
+        ..Standing::default()
+    };
     let sentence = "its key stands still at 120, which failed for good, until somebody resumes it";
     check(&[120, 180], &halted, 180, "halted", sentence);
 }
@@ -91,7 +122,13 @@ fn a_position_that_is_not_held_says_what_is_known() {
     let passed = "its position was dealt with: the key is handled or declared missing up to 60";
     check(&[], &plain, 60, "passed", passed);
     check(&[180], &plain, 0, "passed", passed);
-    check(&[180], &plain, 120, "not_found", "no record of this position is held");
+    check(
+        &[180],
+        &plain,
+        120,
+        "not_found",
+        "no record of this position is held",
+    );
     let disabled = Standing::disabled();
     check(
         &[],
@@ -102,30 +139,56 @@ fn a_position_that_is_not_held_says_what_is_known() {
     );
     let mut crowded = key(&[180], &plain);
     (crowded.count, crowded.highest) = (3, Some(900));
-    assert_eq!(why_record(&crowded, 600).unwrap().gate(), "behind_gap", "held behind what is shown");
+    assert_eq!(
+        why_record(&crowded, 600).unwrap().gate(),
+        "behind_gap",
+        "held behind what is shown"
+    );
     assert_eq!(why_record(&crowded, 960).unwrap().gate(), "not_found");
 }
 
 #[test]
 fn the_first_record_of_a_key_is_next() {
-    let fresh = StoredKey { watermark: None, ..key(&[6_000], &Standing::default()) };
-    assert_eq!(why_record(&fresh, 6_000).unwrap(), WhyRecord::Next { before: 0 });
+    let fresh = StoredKey {
+        watermark: None,
+        ..key(&[6_000], &Standing::default())
+    };
+    assert_eq!(
+        why_record(&fresh, 6_000).unwrap(),
+        WhyRecord::Next { before: 0 }
+    );
 }
 
 #[test]
 fn records_follow_what_is_before_them_closely_or_behind_a_gap_of_a_kind() {
     let all = |held: &[i64], standing: Standing| -> Vec<String> {
-        joints(&key(held, &standing), &standing).map(|(_, joint)| joint.to_string()).collect()
+        joints(&key(held, &standing), &standing)
+            .map(|(_, joint)| joint.to_string())
+            .collect()
     };
     let plain = all(&[120, 150, 300, 301], Standing::default());
     assert_eq!(plain, ["", "", "1 position is missing from 210 on", ""]);
     assert_eq!(all(&[179], Standing::default()), ["off the grid"]);
-    let given_up = all(&[240, 480], Standing { drain_to: Some(240), ..Standing::default() });
-    assert_eq!(given_up, ["2 positions are given up from 120 on", "3 positions are missing from 300 on"]);
+    let given_up = all(
+        &[240, 480],
+        Standing {
+            drain_to: Some(240),
+            ..Standing::default()
+        },
+    );
+    assert_eq!(
+        given_up,
+        [
+            "2 positions are given up from 120 on",
+            "3 positions are missing from 300 on"
+        ]
+    );
     // A step that no store should have: it is drawn as one, and divides nothing by zero.
     let mut damaged = key(&[63], &Standing::default());
     damaged.records[0].step = 0;
     let standing = Standing::default();
-    let told: Vec<String> = joints(&damaged, &standing).map(|(_, joint)| joint.to_string()).collect();
+    let told: Vec<String> = joints(&damaged, &standing)
+        .map(|(_, joint)| joint.to_string())
+        .collect();
     assert_eq!(told, ["2 positions are missing from 61 on"]);
 }

@@ -29,7 +29,15 @@ impl Hold {
         self.give_up(slot.key, now_ms);
         let Some(key) = self.keys.get_mut(&slot.key) else {
             let (watermark, held) = (slot.position, BTreeSet::new());
-            self.keys.insert(slot.key, Key { watermark, step, held, since_ms: now_ms });
+            self.keys.insert(
+                slot.key,
+                Key {
+                    watermark,
+                    step,
+                    held,
+                    since_ms: now_ms,
+                },
+            );
             self.handled += 1;
             return;
         };
@@ -60,7 +68,11 @@ impl Hold {
 
     fn give_up(&mut self, key: SubscriptionId, now_ms: i64) {
         let wait_ms: i64 = STEPS_MS.iter().sum();
-        if self.keys.get(&key).is_some_and(|it| !it.held.is_empty() && it.since_ms + wait_ms <= now_ms) {
+        if self
+            .keys
+            .get(&key)
+            .is_some_and(|it| !it.held.is_empty() && it.since_ms + wait_ms <= now_ms)
+        {
             self.timeouts += 1;
             self.drain(key);
         }
@@ -71,7 +83,10 @@ impl Hold {
         while let Some(next) = key.held.pop_first() {
             while key.watermark + key.step < next {
                 key.watermark += key.step;
-                self.missed.insert(Slot { key: of, position: key.watermark });
+                self.missed.insert(Slot {
+                    key: of,
+                    position: key.watermark,
+                });
             }
             key.watermark = next;
             self.handled += 1;

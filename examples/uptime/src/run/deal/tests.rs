@@ -2,7 +2,9 @@ use super::*;
 use crate::wire::Id;
 
 fn keys(letters: &str) -> impl Iterator<Item = Option<SubscriptionId>> {
-    letters.chars().map(|letter| (letter != '?').then(|| SubscriptionId(Id::new(u128::from(letter as u32)))))
+    letters
+        .chars()
+        .map(|letter| (letter != '?').then(|| SubscriptionId(Id::new(u128::from(letter as u32)))))
 }
 
 /// What each of three workers gets of what is dealt, as letters.
@@ -10,7 +12,12 @@ fn deal(dealer: &mut Dealer, letters: &str) -> (usize, String) {
     let dealt = dealer.deal(keys(letters));
     let mut hands = vec![String::new(); dealer.loads.len()];
     for batch in &dealt.batches {
-        hands[batch.worker].extend(batch.places.iter().filter_map(|place| letters.chars().nth(*place)));
+        hands[batch.worker].extend(
+            batch
+                .places
+                .iter()
+                .filter_map(|place| letters.chars().nth(*place)),
+        );
     }
     (dealt.taken, hands.join(" "))
 }
@@ -49,7 +56,10 @@ fn nobody_gets_more_than_there_is_room_for() {
     dealer.done(1, 2);
     assert_eq!(deal(&mut dealer, "ab"), (2, " ab".to_owned()));
     let mut dealer = Dealer::new(Dealing::Racing, 1);
-    assert_eq!(dealer.deal(keys(&"a".repeat(BATCH_RESULTS_MAX + 5))).taken, BATCH_RESULTS_MAX);
+    assert_eq!(
+        dealer.deal(keys(&"a".repeat(BATCH_RESULTS_MAX + 5))).taken,
+        BATCH_RESULTS_MAX
+    );
 }
 
 #[test]

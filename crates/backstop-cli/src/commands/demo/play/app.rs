@@ -51,8 +51,12 @@ impl App {
             connection.execute_batch(SHAPE)?;
             Ok(connection)
         });
-        let failed =
-            |error| Trouble::new(format!("the demo's tables in {} cannot be made: {error}", file.display()));
+        let failed = |error| {
+            Trouble::new(format!(
+                "the demo's tables in {} cannot be made: {error}",
+                file.display()
+            ))
+        };
         Ok(Self(Arc::new(Mutex::new(made.map_err(failed)?))))
     }
 
@@ -68,7 +72,9 @@ impl App {
             connection.execute(statement, values)?;
             Ok::<_, rusqlite::Error>(connection.last_insert_rowid())
         });
-        let written = written.await.map_err(|error| Fail::retry(error.to_string()))?;
+        let written = written
+            .await
+            .map_err(|error| Fail::retry(error.to_string()))?;
         written.map_err(|error| Fail::retry(format!("the shop's database: {error}")))
     }
 }
@@ -88,7 +94,10 @@ pub(super) async fn trade(backstop: Backstop, app: App) {
         if is_lost(id) {
             continue;
         }
-        let draft = backstop.draft("orders").kind("fulfil").unique_key(&format!("order:{id}"));
+        let draft = backstop
+            .draft("orders")
+            .kind("fulfil")
+            .unique_key(&format!("order:{id}"));
         if let Err(error) = draft.json(&json!({ "id": id })).push().await {
             tracing::warn!(%error, "the demo could not push an order; its sweep will");
         }
@@ -103,13 +112,20 @@ const fn is_lost(order: i64) -> bool {
 pub(super) async fn fulfil(app: App, run: Run) -> Result<(), Fail> {
     let payload: Value = serde_json::from_slice(run.payload())?;
     // A sweep fills in what the query found as text.
-    let id = payload["id"].as_i64().or_else(|| payload["id"].as_str()?.parse().ok());
+    let id = payload["id"]
+        .as_i64()
+        .or_else(|| payload["id"].as_str()?.parse().ok());
     let id = id.ok_or_else(|| Fail::dead("the payload names no order"))?;
     tokio::time::sleep(WORK).await;
     if id % 40 == 30 {
         return Err(Fail::retry(format!("no stock for order {id}")));
     }
-    app.write("UPDATE orders SET processed_at = CURRENT_TIMESTAMP WHERE id = ?1", [id]).await.map(drop)
+    app.write(
+        "UPDATE orders SET processed_at = CURRENT_TIMESTAMP WHERE id = ?1",
+        [id],
+    )
+    .await
+    .map(drop)
 }
 
 /// Writes invoices for ever.

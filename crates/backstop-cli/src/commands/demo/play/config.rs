@@ -29,7 +29,14 @@ pub(in crate::commands::demo) fn config(
         durability: Some(context.config.durability),
         ..Overrides::default()
     };
-    let config = config::resolve(Some(Written { path: &path, text: &text }), Overrides::default(), flags)?;
+    let config = config::resolve(
+        Some(Written {
+            path: &path,
+            text: &text,
+        }),
+        Overrides::default(),
+        flags,
+    )?;
     Ok((config, file))
 }
 

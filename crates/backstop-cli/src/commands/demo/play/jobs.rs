@@ -30,7 +30,11 @@ pub(super) async fn produce(backstop: Backstop, queue: &'static DemoQueue) {
 }
 
 /// Runs one job of the three queues.
-pub(super) async fn handle(queue: &'static DemoQueue, weather: Weather, run: Run) -> Result<(), Fail> {
+pub(super) async fn handle(
+    queue: &'static DemoQueue,
+    weather: Weather,
+    run: Run,
+) -> Result<(), Fail> {
     tokio::time::sleep(varied(queue.work, run.id())).await;
     if queue.name == "webhooks" && weather.is_down() {
         return Err(Fail::with_advice(unavailable(), Advice::Retry));
@@ -55,5 +59,12 @@ fn unavailable() -> ErrorReport {
 pub(super) async fn report(run: Run) -> Result<(), Fail> {
     tokio::time::sleep(REPORT).await;
     let is_early = run.attempt() == 1 && run.id().as_bytes()[15].is_multiple_of(4);
-    if is_early { Err(Fail::retry_after(Span::secs(2), "the figures are not in yet")) } else { Ok(()) }
+    if is_early {
+        Err(Fail::retry_after(
+            Span::secs(2),
+            "the figures are not in yet",
+        ))
+    } else {
+        Ok(())
+    }
 }

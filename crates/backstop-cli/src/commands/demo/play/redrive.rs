@@ -30,7 +30,9 @@ async fn once(letters: &DeadLetters) -> Result<(), RedriveError> {
     let plan = Redrive {
         canary: CANARY,
         max_failures: 1,
-        then_rate: "2/s".parse().map_err(|error| RedriveError::BadPlan(format!("{error}")))?,
+        then_rate: "2/s"
+            .parse()
+            .map_err(|error| RedriveError::BadPlan(format!("{error}")))?,
         selection: DeadSelection::Matching(DeadFilter {
             queue,
             text: Some("503".to_owned()),
@@ -38,6 +40,8 @@ async fn once(letters: &DeadLetters) -> Result<(), RedriveError> {
         }),
     };
     let id = letters.redrive(plan).await?;
-    letters.run_redrive(&id, |_| ControlFlow::Continue(())).await?;
+    letters
+        .run_redrive(&id, |_| ControlFlow::Continue(()))
+        .await?;
     Ok(())
 }

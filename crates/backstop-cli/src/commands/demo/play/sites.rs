@@ -45,8 +45,16 @@ pub(super) fn stream() -> Result<StreamName, Trouble> {
 
 /// Serves the stream as the configuration says.
 pub(super) fn serve(backstop: &Backstop, config: &Config) -> Result<RunningStream, Trouble> {
-    let settings = config.streams.get(&stream()?).map(|stream| stream.settings.clone()).unwrap_or_default();
-    backstop.stream(STREAM).map_err(Trouble::new)?.serve(settings, handle).map_err(Trouble::new)
+    let settings = config
+        .streams
+        .get(&stream()?)
+        .map(|stream| stream.settings.clone())
+        .unwrap_or_default();
+    backstop
+        .stream(STREAM)
+        .map_err(Trouble::new)?
+        .serve(settings, handle)
+        .map_err(Trouble::new)
 }
 
 async fn handle(event: Event) -> Result<(), Fail> {
@@ -56,7 +64,11 @@ async fn handle(event: Event) -> Result<(), Fail> {
         None => Value::Null,
     };
     let is_known = event.effect != Effect::Handled || payload["status"].is_string();
-    if is_known { Ok(()) } else { Err(Fail::retry("the check has no status")) }
+    if is_known {
+        Ok(())
+    } else {
+        Err(Fail::retry("the check has no status"))
+    }
 }
 
 /// Checks all sites for ever.
@@ -72,7 +84,9 @@ pub(super) async fn watch(backstop: Backstop, stream: Arc<RunningStream>) {
         }
         let slot = backstop.now().as_millis() / STEP_MS;
         for (site, name) in (0_i64..).zip(SITES) {
-            let Some(record) = record(slot, name) else { continue };
+            let Some(record) = record(slot, name) else {
+                continue;
+            };
             under_way.spawn(bring(Arc::clone(&stream), record, arrival(slot, site)));
         }
     }
@@ -81,7 +95,11 @@ pub(super) async fn watch(backstop: Backstop, stream: Arc<RunningStream>) {
 fn record(slot: i64, site: &str) -> Option<Record> {
     // One site answers with nonsense now and then: such a record fails for good, and its key goes on without it.
     let is_nonsense = site == "search" && slot % 45 == 0;
-    let status = if is_nonsense { Value::Null } else { "up".into() };
+    let status = if is_nonsense {
+        Value::Null
+    } else {
+        "up".into()
+    };
     let check = json!({ "site": site, "status": status, "duration_ms": 40 + (slot * 37) % 160 });
     Some(Record {
         key: StreamKey::new(site).ok()?,

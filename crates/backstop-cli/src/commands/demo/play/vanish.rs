@@ -27,7 +27,11 @@ impl Vanishing {
             return Ok(None);
         }
         let program = std::env::current_exe()?;
-        Ok(Some(Self { program, address: address.clone(), config: config.to_owned() }))
+        Ok(Some(Self {
+            program,
+            address: address.clone(),
+            config: config.to_owned(),
+        }))
     }
 
     /// Starts a worker and kills it, for ever.
@@ -58,8 +62,13 @@ impl Vanishing {
             "6",
         ]);
         // The store's address goes by the environment: it may hold a password.
-        command.env(ENV_STORE, self.address.as_written()).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .env(ENV_STORE, self.address.as_written())
+            .kill_on_drop(true);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let mut worker = command.spawn()?;
         tokio::time::sleep(LIVES).await;
         worker.kill().await

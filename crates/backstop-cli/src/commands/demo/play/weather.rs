@@ -19,7 +19,9 @@ pub(super) struct Weather {
 
 impl Weather {
     pub(super) fn start() -> Self {
-        Self { since: Instant::now() }
+        Self {
+            since: Instant::now(),
+        }
     }
 
     fn second(self) -> u64 {
@@ -52,7 +54,10 @@ mod tests {
 
     #[test]
     fn a_service_goes_down_within_the_first_minute_and_comes_back() {
-        let seen: Vec<bool> = [0, 19, 20, 31, 32, 79, 80].into_iter().map(outage).collect();
+        let seen: Vec<bool> = [0, 19, 20, 31, 32, 79, 80]
+            .into_iter()
+            .map(outage)
+            .collect();
         assert_eq!(seen, [false, false, true, true, false, false, true]);
         assert_eq!([59, 60, 119, 120].map(mended), [false, true, true, false]);
     }

@@ -80,11 +80,22 @@ backlog  ▁▁▁▁▂▄▆█▄
 #[test]
 fn it_is_no_wider_than_the_terminal() {
     let many: Vec<_> = CALLS.iter().copied().cycle().take(240).collect();
-    let long = Scenario { run_for: Span::minutes(20), ..scenario() };
+    let long = Scenario {
+        run_for: Span::minutes(20),
+        ..scenario()
+    };
     for width in [40, 60, 80, 200] {
         let text = render(&long, &simulated(&many), width, Paint::new(false));
-        let widest = text.lines().skip(1).map(|line| line.chars().count()).max().unwrap();
-        assert!(widest <= width && widest > width / 2, "{width}: {widest}\n{text}");
+        let widest = text
+            .lines()
+            .skip(1)
+            .map(|line| line.chars().count())
+            .max()
+            .unwrap();
+        assert!(
+            widest <= width && widest > width / 2,
+            "{width}: {widest}\n{text}"
+        );
     }
     let text = render(&long, &simulated(&many), 40, Paint::new(false));
     assert!(text.starts_with("Calls of the service per 40s"), "{text}");
@@ -92,10 +103,23 @@ fn it_is_no_wider_than_the_terminal() {
 
 #[test]
 fn the_least_failure_can_be_seen_and_nothing_is_nothing() {
-    let rare = render(&scenario(), &simulated(&[(1_000_000, 1, 0), (0, 0, 0)]), 80, Paint::new(false));
-    assert_eq!(rare.lines().nth(10).map(|line| line.ends_with("┤·")), Some(true), "{rare}");
+    let rare = render(
+        &scenario(),
+        &simulated(&[(1_000_000, 1, 0), (0, 0, 0)]),
+        80,
+        Paint::new(false),
+    );
+    assert_eq!(
+        rare.lines().nth(10).map(|line| line.ends_with("┤·")),
+        Some(true),
+        "{rare}"
+    );
     let none = render(&scenario(), &simulated(&[(0, 0, 0)]), 80, Paint::new(false));
-    assert_eq!(none.lines().filter(|line| line.ends_with('┤')).count(), 10, "{none}");
+    assert_eq!(
+        none.lines().filter(|line| line.ends_with('┤')).count(),
+        10,
+        "{none}"
+    );
 }
 
 #[test]
@@ -106,5 +130,11 @@ fn where_all_failed_nothing_looks_as_if_it_had_succeeded() {
     assert!(!chart.contains(&EIGHTHS[1..]), "{text}");
     let good: Vec<_> = (0..=100).map(|calls| (calls, 0, 0)).collect();
     let text = render(&scenario(), &simulated(&good), 200, Paint::new(false));
-    assert!(!text.lines().skip(1).any(|line| line.contains([FAILED, FEW_FAILED])), "{text}");
+    assert!(
+        !text
+            .lines()
+            .skip(1)
+            .any(|line| line.contains([FAILED, FEW_FAILED])),
+        "{text}"
+    );
 }

@@ -85,7 +85,19 @@ impl<'a> ScenarioShape<'a> {
 
 impl BucketShape {
     fn new(bucket: &Bucket) -> Self {
-        let Bucket { at, calls, failed, backlog, dead } = *bucket;
-        Self { at_ms: at.as_millis(), calls, failed, backlog, dead }
+        let Bucket {
+            at,
+            calls,
+            failed,
+            backlog,
+            dead,
+        } = *bucket;
+        Self {
+            at_ms: at.as_millis(),
+            calls,
+            failed,
+            backlog,
+            dead,
+        }
     }
 }

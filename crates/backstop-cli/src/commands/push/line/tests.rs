@@ -28,7 +28,14 @@ fn good(line: &str) -> NewJob {
 }
 
 fn check_bad(line: &str, part: &str) {
-    let error = read_with(line, &Defaults { lines: Lines::Jobs, ..defaults() }).expect_err(line);
+    let error = read_with(
+        line,
+        &Defaults {
+            lines: Lines::Jobs,
+            ..defaults()
+        },
+    )
+    .expect_err(line);
     assert!(error.contains(part), "{part:?} is missing in: {error}");
 }
 
@@ -53,7 +60,10 @@ fn a_line_is_a_payload_unless_it_looks_like_a_job() {
 #[test]
 fn a_payload_is_taken_byte_for_byte() {
     let line = "{\"payload\": {\"b\":1.50,  \"a\":\"\\u00e9\", \"a\":1e3 } , \"kind\":\"k\"}";
-    assert_eq!(good(line).payload.as_bytes(), "{\"b\":1.50,  \"a\":\"\\u00e9\", \"a\":1e3 }".as_bytes());
+    assert_eq!(
+        good(line).payload.as_bytes(),
+        "{\"b\":1.50,  \"a\":\"\\u00e9\", \"a\":1e3 }".as_bytes()
+    );
     assert_eq!(good(" {\"x\" : 1} ").payload.as_bytes(), b" {\"x\" : 1} ");
 }
 
@@ -62,12 +72,25 @@ fn every_key_of_a_job_counts() {
     let job = good(
         r#"{"queue":"q","kind":"k","payload":null,"run_at":"1970-01-01T00:00:09Z","unique_key":"u","priority":"high","retry":{"kind":"constant","every":"1m"},"id":"order-17"}"#,
     );
-    assert_eq!((job.queue.as_str(), job.kind.as_str(), job.payload.as_bytes()), ("q", "k", &b"null"[..]));
-    assert_eq!((job.id, job.priority), (JobId::named("order-17"), Priority::High));
+    assert_eq!(
+        (
+            job.queue.as_str(),
+            job.kind.as_str(),
+            job.payload.as_bytes()
+        ),
+        ("q", "k", &b"null"[..])
+    );
+    assert_eq!(
+        (job.id, job.priority),
+        (JobId::named("order-17"), Priority::High)
+    );
     assert_eq!(job.run_at, Some(Time::from_millis(9_000)));
     assert_eq!(job.unique, Some(Unique::live(UniqueKey::new("u").unwrap())));
     assert!(job.retry.is_some());
-    assert_eq!(good(r#"{"payload":1,"delay":"10s"}"#).run_at, Some(NOW.after(Span::secs(10))));
+    assert_eq!(
+        good(r#"{"payload":1,"delay":"10s"}"#).run_at,
+        Some(NOW.after(Span::secs(10)))
+    );
 }
 
 #[test]
@@ -80,28 +103,53 @@ fn what_a_line_says_wins_over_the_flags() {
         unique_in: vec![State::Ready],
         ..defaults()
     };
-    let own = read_with(r#"{"payload":1,"kind":"line","priority":0,"delay":"2s","unique_key":"u"}"#, &flags)
-        .unwrap();
-    assert_eq!((own.kind.as_str(), own.priority), ("line", Priority::Critical));
+    let own = read_with(
+        r#"{"payload":1,"kind":"line","priority":0,"delay":"2s","unique_key":"u"}"#,
+        &flags,
+    )
+    .unwrap();
+    assert_eq!(
+        (own.kind.as_str(), own.priority),
+        ("line", Priority::Critical)
+    );
     assert_eq!(own.run_at, Some(NOW.after(Span::secs(2))));
     let unique = own.unique.unwrap();
-    assert_eq!((unique.period, unique.states), (Some(Span::secs(60)), States::of(&[State::Ready])));
+    assert_eq!(
+        (unique.period, unique.states),
+        (Some(Span::secs(60)), States::of(&[State::Ready]))
+    );
     let plain = read_with("1", &flags).unwrap();
-    assert_eq!((plain.kind.as_str(), plain.priority, plain.unique), ("flag", Priority::Low, None));
+    assert_eq!(
+        (plain.kind.as_str(), plain.priority, plain.unique),
+        ("flag", Priority::Low, None)
+    );
     assert_eq!(plain.run_at, Some(NOW.after(Span::secs(1))));
 }
 
 #[test]
 fn a_batch_gives_every_line_of_a_queue_its_own_id_for_ever() {
-    let batch = Defaults { batch: Some("monday".to_owned()), ..defaults() };
+    let batch = Defaults {
+        batch: Some("monday".to_owned()),
+        ..defaults()
+    };
     let id = |line: &str, number, defaults: &Defaults| {
-        job(line.as_bytes(), number, defaults, NOW, || JobId::named("fresh")).unwrap().id
+        job(line.as_bytes(), number, defaults, NOW, || {
+            JobId::named("fresh")
+        })
+        .unwrap()
+        .id
     };
     assert_eq!(id("1", 7, &batch), id("2", 7, &batch));
     assert_ne!(id("1", 7, &batch), id("1", 8, &batch));
-    let elsewhere = Defaults { queue: QueueName::new("sms").unwrap(), ..batch.clone() };
+    let elsewhere = Defaults {
+        queue: QueueName::new("sms").unwrap(),
+        ..batch.clone()
+    };
     assert_ne!(id("1", 7, &batch), id("1", 7, &elsewhere));
-    assert_eq!(id(r#"{"payload":1,"id":"x"}"#, 7, &batch), JobId::named("x"));
+    assert_eq!(
+        id(r#"{"payload":1,"id":"x"}"#, 7, &batch),
+        JobId::named("x")
+    );
     assert_eq!(id("1", 7, &defaults()), JobId::named("fresh"));
 }
 
@@ -112,8 +160,14 @@ fn a_bad_line_says_why() {
     check_bad("{\"kind\":\"k\"}", "missing field `payload`");
     check_bad("{\"payload\":1,\"queue\":\"a b\"}", "not a queue name");
     check_bad("{\"payload\":1,\"delay\":\"soon\"}", "not a duration");
-    check_bad("{\"payload\":1,\"delay\":\"1s\",\"run_at\":\"2026-01-01T00:00:00Z\"}", "keep one");
-    check_bad("{\"payload\":1,\"retry\":{\"kind\":\"magic\"}}", "not a kind of policy");
+    check_bad(
+        "{\"payload\":1,\"delay\":\"1s\",\"run_at\":\"2026-01-01T00:00:00Z\"}",
+        "keep one",
+    );
+    check_bad(
+        "{\"payload\":1,\"retry\":{\"kind\":\"magic\"}}",
+        "not a kind of policy",
+    );
     let error = read_with("{\"to\":", &defaults()).unwrap_err();
     assert!(error.contains("not JSON"), "{error}");
     let error = job(b"\xff", 1, &defaults(), NOW, || JobId::named("f")).unwrap_err();
@@ -122,12 +176,19 @@ fn a_bad_line_says_why() {
 
 #[test]
 fn lines_are_unique_by_what_they_say_unless_they_name_a_key() {
-    let by_user = Defaults { unique_by: Some(Sameness::Fields(vec!["/user".to_owned()])), ..defaults() };
-    let key =
-        |line: &str| read_with(line, &by_user).map(|job| job.unique.map(|unique| unique.key.to_string()));
+    let by_user = Defaults {
+        unique_by: Some(Sameness::Fields(vec!["/user".to_owned()])),
+        ..defaults()
+    };
+    let key = |line: &str| {
+        read_with(line, &by_user).map(|job| job.unique.map(|unique| unique.key.to_string()))
+    };
     let one = key(r#"{"user":7,"n":1}"#).unwrap();
     assert_eq!(key(r#"{"payload":{"n":2,"user":7}}"#).unwrap(), one);
     assert_ne!(key(r#"{"user":8}"#).unwrap(), one);
-    assert_eq!(key(r#"{"payload":{"user":7},"unique_key":"k"}"#).unwrap(), Some("k".to_owned()));
+    assert_eq!(
+        key(r#"{"payload":{"user":7},"unique_key":"k"}"#).unwrap(),
+        Some("k".to_owned())
+    );
     assert!(key(r#"{"n":1}"#).unwrap_err().contains("nothing at /user"));
 }

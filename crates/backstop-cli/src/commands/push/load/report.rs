@@ -91,10 +91,18 @@ impl Report {
             context.output.json(self)?;
         } else {
             for bad in self.bad.iter().take(TOLD_MAX) {
-                context.output.warn(format!("line {}: {}", bad.line, bad.error));
+                context
+                    .output
+                    .warn(format!("line {}: {}", bad.line, bad.error));
             }
-            if let Some(more) = self.bad_count.checked_sub(TOLD_MAX as u64).filter(|more| *more > 0) {
-                context.output.warn(format!("… and {} more bad lines", count(more)));
+            if let Some(more) = self
+                .bad_count
+                .checked_sub(TOLD_MAX as u64)
+                .filter(|more| *more > 0)
+            {
+                context
+                    .output
+                    .warn(format!("… and {} more bad lines", count(more)));
             }
             context.output.line(format!(
                 "{} inserted, {} same, {} duplicate, {} bad{}",
@@ -112,7 +120,11 @@ impl Report {
             ));
         }
         same::tell(&self.others_told, self.other, context);
-        Ok(if self.is_whole() { Verdict::Fine } else { Verdict::FallsShort })
+        Ok(if self.is_whole() {
+            Verdict::Fine
+        } else {
+            Verdict::FallsShort
+        })
     }
 }
 
@@ -126,7 +138,10 @@ fn refused(full: u64) -> String {
     match full {
         0 => String::new(),
         _ => {
-            format!(", {} refused because the queue is full; push them again when there is room", count(full))
+            format!(
+                ", {} refused because the queue is full; push them again when there is room",
+                count(full)
+            )
         }
     }
 }

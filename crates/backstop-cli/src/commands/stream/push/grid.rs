@@ -31,7 +31,10 @@ impl Grids {
         };
         let off_step = OffStep::of(record.position, record.step, grid.from, grid.step);
         if grid.from.is_none_or(|from| record.position > from) {
-            grid = Grid { from: Some(record.position), step: Some(record.step) };
+            grid = Grid {
+                from: Some(record.position),
+                step: Some(record.step),
+            };
         }
         self.0.insert(record.key.clone(), grid);
         off_step
@@ -39,9 +42,16 @@ impl Grids {
 }
 
 async fn read(stream: &Stream, key: &StreamKey) -> Grid {
-    let Ok(Some(stored)) = stream.key(key).await else { return Grid::default() };
-    let step = Standing::from_bytes(&stored.standing).ok().and_then(|standing| standing.step);
-    Grid { from: stored.watermark, step }
+    let Ok(Some(stored)) = stream.key(key).await else {
+        return Grid::default();
+    };
+    let step = Standing::from_bytes(&stored.standing)
+        .ok()
+        .and_then(|standing| standing.step);
+    Grid {
+        from: stored.watermark,
+        step,
+    }
 }
 
 /// What will become of a record that is off the grid.

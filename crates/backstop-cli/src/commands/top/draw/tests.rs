@@ -14,10 +14,26 @@ async fn place() -> (Test, State) {
     for n in 0..20 {
         test.backstop.draft("emails").json(&n).push().await.unwrap();
     }
-    test.backstop.draft("webhooks").kind("deliver").json(&1).push().await.unwrap();
+    test.backstop
+        .draft("webhooks")
+        .kind("deliver")
+        .json(&1)
+        .push()
+        .await
+        .unwrap();
     let dies = |_: Run| async { Err::<(), _>(Fail::dead("\x1b[31mred\x07 410 Gone")) };
-    test.backstop.worker().handle_raw("webhooks", dies).drain().await.unwrap();
-    test.backstop.worker().handle_raw("emails", |_: Run| async { Ok(()) }).drain().await.unwrap();
+    test.backstop
+        .worker()
+        .handle_raw("webhooks", dies)
+        .drain()
+        .await
+        .unwrap();
+    test.backstop
+        .worker()
+        .handle_raw("emails", |_: Run| async { Ok(()) })
+        .drain()
+        .await
+        .unwrap();
     for n in 0..1_234 {
         test.backstop.draft("images").json(&n).push().await.unwrap();
     }
@@ -28,7 +44,12 @@ async fn place() -> (Test, State) {
         tenant: None,
         payload: Payload::stored(b"{}".to_vec()),
     };
-    test.backstop.stream("uptime").unwrap().offer(vec![record]).await.unwrap();
+    test.backstop
+        .stream("uptime")
+        .unwrap()
+        .offer(vec![record])
+        .await
+        .unwrap();
     test.clock.advance(backstop::Span::secs(4));
     read(&mut state, &test).await;
     (test, state)
@@ -59,7 +80,11 @@ async fn check(key: char, parts: &[&str]) {
 
 #[tokio::test]
 async fn the_first_line_is_the_whole_store_in_numbers() {
-    check('1', &["1,234 live", "5.0 done/s", "1 dead", "1 held", "0 workers"]).await;
+    check(
+        '1',
+        &["1,234 live", "5.0 done/s", "1 dead", "1 held", "0 workers"],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -74,7 +99,11 @@ async fn rates_are_lines_of_bars() {
 
 #[tokio::test]
 async fn dead_letters_are_groups_and_their_texts_cannot_move_the_cursor() {
-    check('4', &["webhooks", "deliver", r"\u001b[31mred\u0007 410 Gone"]).await;
+    check(
+        '4',
+        &["webhooks", "deliver", r"\u001b[31mred\u0007 410 Gone"],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -95,7 +124,10 @@ async fn a_question_names_what_would_be_done() {
         (state, _) = state.press(KeyEvent::from(KeyCode::Char(letter)));
     }
     let screen = screen(&mut state, 100, 24);
-    assert!(screen.contains("Requeue 1 dead letter of webhooks"), "{screen}");
+    assert!(
+        screen.contains("Requeue 1 dead letter of webhooks"),
+        "{screen}"
+    );
 }
 
 #[tokio::test]
@@ -105,11 +137,20 @@ async fn selected_rows_have_a_star_and_a_question_names_each_of_them() {
         (state, _) = state.press(KeyEvent::from(KeyCode::Char(letter)));
     }
     let shown = screen(&mut state, 100, 24);
-    assert!(shown.contains("* emails") && shown.contains("* images"), "{shown}");
-    assert!(shown.contains("  webhooks") && shown.contains("x select  A all"), "{shown}");
+    assert!(
+        shown.contains("* emails") && shown.contains("* images"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("  webhooks") && shown.contains("x select  A all"),
+        "{shown}"
+    );
     (state, _) = state.press(KeyEvent::from(KeyCode::Char('P')));
     let shown = screen(&mut state, 100, 24);
-    assert!(shown.contains("Pause emails?") && shown.contains("Pause images?"), "{shown}");
+    assert!(
+        shown.contains("Pause emails?") && shown.contains("Pause images?"),
+        "{shown}"
+    );
 }
 
 #[tokio::test]
@@ -117,8 +158,18 @@ async fn a_store_that_fails_is_told_in_the_last_line() {
     let (_test, mut state) = place().await;
     state.unread("listing queues: no answer within 10s".to_owned());
     let screen = screen(&mut state, 120, 24);
-    assert!(screen.lines().last().unwrap().contains("no answer within 10s"), "{screen}");
-    assert!(screen.contains("1,234"), "the last figures are still there:\n{screen}");
+    assert!(
+        screen
+            .lines()
+            .last()
+            .unwrap()
+            .contains("no answer within 10s"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("1,234"),
+        "the last figures are still there:\n{screen}"
+    );
 }
 
 #[tokio::test]
@@ -129,7 +180,10 @@ async fn the_smallest_terminal_is_no_reason_to_fail() {
             for (width, height) in [(1, 1), (2, 3), (20, 6), (40, 12)] {
                 let (state, _) = state.clone().press(KeyEvent::from(KeyCode::Char(view)));
                 let (mut state, _) = state.press(KeyEvent::from(KeyCode::Char(more)));
-                assert_eq!(screen(&mut state, width, height).split('\n').count(), usize::from(height));
+                assert_eq!(
+                    screen(&mut state, width, height).split('\n').count(),
+                    usize::from(height)
+                );
             }
         }
     }
@@ -139,10 +193,18 @@ async fn the_smallest_terminal_is_no_reason_to_fail() {
 async fn a_page_has_every_row_however_many_there_are() {
     let (test, mut state) = place().await;
     for n in 0..70 {
-        test.backstop.draft(&format!("q{n}")).json(&n).push().await.unwrap();
+        test.backstop
+            .draft(&format!("q{n}"))
+            .json(&n)
+            .push()
+            .await
+            .unwrap();
     }
     test.clock.advance(backstop::Span::secs(1));
     read(&mut state, &test).await;
     let page = text(&mut state, 110);
-    assert!(page.contains("q69") && page.contains("webhooks") && !page.contains("q quit"), "{page}");
+    assert!(
+        page.contains("q69") && page.contains("webhooks") && !page.contains("q quit"),
+        "{page}"
+    );
 }

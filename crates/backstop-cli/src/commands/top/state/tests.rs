@@ -7,16 +7,36 @@ use backstop::{Fail, Run, Span};
 /// Four queues; the jobs of `webhooks` die of two causes.
 async fn place() -> Test {
     let test = testing::start();
-    for (queue, number) in [("emails", 5), ("images", 1), ("reports", 1), ("webhooks", 3)] {
+    for (queue, number) in [
+        ("emails", 5),
+        ("images", 1),
+        ("reports", 1),
+        ("webhooks", 3),
+    ] {
         for n in 0..number {
-            test.backstop.draft(queue).kind("deliver").json(&n).push().await.unwrap();
+            test.backstop
+                .draft(queue)
+                .kind("deliver")
+                .json(&n)
+                .push()
+                .await
+                .unwrap();
         }
     }
     let dies = |run: Run| async move {
-        let cause = if run.payload() == b"0" { "410 Gone" } else { "certificate expired" };
+        let cause = if run.payload() == b"0" {
+            "410 Gone"
+        } else {
+            "certificate expired"
+        };
         Err::<(), _>(Fail::dead(cause))
     };
-    test.backstop.worker().handle_raw("webhooks", dies).drain().await.unwrap();
+    test.backstop
+        .worker()
+        .handle_raw("webhooks", dies)
+        .drain()
+        .await
+        .unwrap();
     test
 }
 
@@ -54,7 +74,10 @@ fn press(state: State, keys: &str) -> (State, Wish) {
 
 /// The first cell of the chosen row.
 fn chosen(state: &State) -> String {
-    state.row().map(|row| row.cells[0].0.clone()).unwrap_or_default()
+    state
+        .row()
+        .map(|row| row.cells[0].0.clone())
+        .unwrap_or_default()
 }
 
 #[tokio::test]
@@ -69,7 +92,11 @@ async fn arrows_and_digits_choose_a_view() {
         ("9", View::Queues),
     ];
     for (keys, view) in cases {
-        assert_eq!(press(looking_at(&test, View::Queues).await, keys).0.view, view, "{keys}");
+        assert_eq!(
+            press(looking_at(&test, View::Queues).await, keys).0.view,
+            view,
+            "{keys}"
+        );
     }
 }
 
@@ -97,9 +124,20 @@ async fn rows_and_pages_end_at_the_first_and_the_last_row() {
 #[tokio::test]
 async fn a_filter_hides_rows_as_it_is_typed() {
     let test = place().await;
-    let rows = |state: &State| state.sheet().rows.into_iter().map(|row| row.id).collect::<Vec<_>>();
+    let rows = |state: &State| {
+        state
+            .sheet()
+            .rows
+            .into_iter()
+            .map(|row| row.id)
+            .collect::<Vec<_>>()
+    };
     let (state, _) = press(looking_at(&test, View::Queues).await, "/ M A");
-    assert_eq!(rows(&state), ["emails", "images"], "whatever the size of the letters");
+    assert_eq!(
+        rows(&state),
+        ["emails", "images"],
+        "whatever the size of the letters"
+    );
     let (state, _) = press(state, "i");
     assert_eq!(rows(&state), ["emails"]);
     let (state, _) = press(state, "back back g");
@@ -114,7 +152,12 @@ async fn a_filter_hides_rows_as_it_is_typed() {
 async fn the_chosen_row_stays_chosen_when_others_come_before_it() {
     let test = place().await;
     let (mut state, _) = press(looking_at(&test, View::Queues).await, "j");
-    test.backstop.draft("a-new-one").json(&1).push().await.unwrap();
+    test.backstop
+        .draft("a-new-one")
+        .json(&1)
+        .push()
+        .await
+        .unwrap();
     read(&mut state, &test).await;
     assert_eq!((chosen(&state).as_str(), state.at()), ("images", 2));
 }
@@ -124,13 +167,26 @@ async fn a_capital_p_pauses_the_chosen_queue_and_resumes_it() {
     let test = place().await;
     let (mut state, wish) = press(looking_at(&test, View::Queues).await, "j P");
     let images = QueueName::new("images").unwrap();
-    assert_eq!(wish, Wish::Do(vec![Deed::SetGate(images.clone(), Gate::Paused)]));
-    test.backstop.store().set_gate(images.clone(), Gate::Paused, test.backstop.now()).await.unwrap();
+    assert_eq!(
+        wish,
+        Wish::Do(vec![Deed::SetGate(images.clone(), Gate::Paused)])
+    );
+    test.backstop
+        .store()
+        .set_gate(images.clone(), Gate::Paused, test.backstop.now())
+        .await
+        .unwrap();
     read(&mut state, &test).await;
-    assert_eq!(press(state, "P").1, Wish::Do(vec![Deed::SetGate(images, Gate::Open)]));
+    assert_eq!(
+        press(state, "P").1,
+        Wish::Do(vec![Deed::SetGate(images, Gate::Open)])
+    );
     let (state, wish) = press(looking_at(&test, View::Workers).await, "P");
     assert_eq!(wish, Wish::Draw);
-    assert!(matches!(state.notice, Some(Notice::Failed(_))), "it says where there are queues");
+    assert!(
+        matches!(state.notice, Some(Notice::Failed(_))),
+        "it says where there are queues"
+    );
 }
 
 #[tokio::test]
@@ -140,7 +196,12 @@ async fn a_worker_is_quieted_and_goes_on_by_a_capital_p_and_is_stopped_after_a_q
     let (now, names) = (test.backstop.now(), ["one", "two"].map(WorkerName::new));
     for worker in names.clone() {
         let queues = vec![QueueName::new("emails").unwrap()];
-        let beat = Beat { worker, queues, leases: Vec::new(), until: now.after(Span::secs(15)) };
+        let beat = Beat {
+            worker,
+            queues,
+            leases: Vec::new(),
+            until: now.after(Span::secs(15)),
+        };
         test.backstop.store().beat(beat, now).await.unwrap();
     }
     // Only who tells of itself hears what it is asked for.
@@ -150,13 +211,26 @@ async fn a_worker_is_quieted_and_goes_on_by_a_capital_p_and_is_stopped_after_a_q
     );
     for worker in &names {
         let remote = test.backstop.remote(&config, &attendance);
-        remote.beat(worker, &backstop::workers::About::default(), Vec::new(), None).await.unwrap();
+        remote
+            .beat(
+                worker,
+                &backstop::workers::About::default(),
+                Vec::new(),
+                None,
+            )
+            .await
+            .unwrap();
     }
     let [one, two] = names;
     let order = |worker: &WorkerName, order| Deed::Order(worker.clone(), order);
     let (mut state, wish) = press(looking_at(&test, View::Workers).await, "P");
     assert_eq!(wish, Wish::Do(vec![order(&one, Order::Quiet)]));
-    test.backstop.changes("ada").order(&one, Order::Quiet).await.unwrap().unwrap();
+    test.backstop
+        .changes("ada")
+        .order(&one, Order::Quiet)
+        .await
+        .unwrap()
+        .unwrap();
     read(&mut state, &test).await;
     assert_eq!(state.row().unwrap().cells[1].0, "quiet");
     assert_eq!(
@@ -164,7 +238,11 @@ async fn a_worker_is_quieted_and_goes_on_by_a_capital_p_and_is_stopped_after_a_q
         Wish::Do(vec![order(&one, Order::Resume)])
     );
     let (_, wish) = press(looking_at(&test, View::Workers).await, "A P");
-    assert_eq!(wish, Wish::Do(vec![order(&two, Order::Quiet)]), "none goes on while another is quieted");
+    assert_eq!(
+        wish,
+        Wish::Do(vec![order(&two, Order::Quiet)]),
+        "none goes on while another is quieted"
+    );
     let (state, wish) = press(looking_at(&test, View::Workers).await, "A S");
     assert_eq!(wish, Wish::Draw);
     let both = vec![order(&one, Order::Stop), order(&two, Order::Stop)];
@@ -172,7 +250,10 @@ async fn a_worker_is_quieted_and_goes_on_by_a_capital_p_and_is_stopped_after_a_q
     assert_eq!(press(state, "y").1, Wish::Do(both));
     let (state, wish) = press(looking_at(&test, View::Queues).await, "S");
     assert_eq!(wish, Wish::Draw);
-    assert!(matches!(state.notice, Some(Notice::Failed(_))), "it says where there are workers");
+    assert!(
+        matches!(state.notice, Some(Notice::Failed(_))),
+        "it says where there are workers"
+    );
 }
 
 #[tokio::test]
@@ -181,7 +262,10 @@ async fn a_small_letter_changes_nothing() {
     for view in View::ALL {
         for letter in ('a'..='z').filter(|letter| *letter != 'q') {
             let (_, wish) = press(looking_at(&test, view).await, &letter.to_string());
-            assert!(matches!(wish, Wish::Draw | Wish::Read), "{letter} in {view:?}: {wish:?}");
+            assert!(
+                matches!(wish, Wish::Draw | Wish::Read),
+                "{letter} in {view:?}: {wish:?}"
+            );
         }
     }
 }
@@ -192,20 +276,35 @@ async fn a_group_is_requeued_after_a_yes_and_only_then() {
     let (state, wish) = press(looking_at(&test, View::Dead).await, "R");
     assert_eq!(wish, Wish::Draw);
     let is_group = |deeds: &[Deed]| matches!(deeds, [Deed::Requeue { count: 2, .. }]);
-    assert!(matches!(&state.mode, Mode::Asked(deeds) if is_group(deeds)), "{:?}", state.mode);
+    assert!(
+        matches!(&state.mode, Mode::Asked(deeds) if is_group(deeds)),
+        "{:?}",
+        state.mode
+    );
     for no in ["n", "enter", "esc", "Y", "q", "R"] {
         let (after, wish) = press(state.clone(), no);
         assert_eq!((after.mode, wish), (Mode::Looking, Wish::Draw), "{no}");
     }
     let (_, wish) = press(state, "y");
-    assert!(matches!(&wish, Wish::Do(deeds) if is_group(deeds)), "{wish:?}");
+    assert!(
+        matches!(&wish, Wish::Do(deeds) if is_group(deeds)),
+        "{wish:?}"
+    );
     let (state, wish) = press(looking_at(&test, View::Queues).await, "R y");
-    assert_eq!((state.mode, wish), (Mode::Looking, Wish::Draw), "a queue is no group");
+    assert_eq!(
+        (state.mode, wish),
+        (Mode::Looking, Wish::Draw),
+        "a queue is no group"
+    );
 }
 
 /// The first cells of the rows that are selected.
 fn selected(state: &State) -> Vec<String> {
-    let rows = state.sheet().rows.into_iter().filter(|row| state.is_selected(row));
+    let rows = state
+        .sheet()
+        .rows
+        .into_iter()
+        .filter(|row| state.is_selected(row));
     rows.map(|row| row.cells[0].0.clone()).collect()
 }
 
@@ -226,7 +325,10 @@ async fn x_selects_rows_and_a_capital_a_all_that_are_shown() {
         let (state, wish) = press(looking_at(&test, View::Queues).await, keys);
         assert_eq!(
             (selected(&state), wish),
-            (expected.iter().map(ToString::to_string).collect(), Wish::Draw),
+            (
+                expected.iter().map(ToString::to_string).collect(),
+                Wish::Draw
+            ),
             "{keys}"
         );
     }
@@ -240,11 +342,18 @@ async fn what_a_capital_letter_does_is_done_to_all_that_are_selected_after_a_yes
     let queue = |name: &str, gate| Deed::SetGate(QueueName::new(name).unwrap(), gate);
     let (state, wish) = press(looking_at(&test, View::Queues).await, "x j x P");
     let both = vec![queue("emails", Gate::Paused), queue("images", Gate::Paused)];
-    assert_eq!((&state.mode, wish), (&Mode::Asked(both.clone()), Wish::Draw));
+    assert_eq!(
+        (&state.mode, wish),
+        (&Mode::Asked(both.clone()), Wish::Draw)
+    );
     assert_eq!(press(state.clone(), "n").1, Wish::Draw);
     let (mut state, wish) = press(state, "y");
     assert_eq!((wish, selected(&state)), (Wish::Do(both), Vec::new()));
-    test.backstop.changes("t").pause(&QueueName::new("emails").unwrap()).await.unwrap();
+    test.backstop
+        .changes("t")
+        .pause(&QueueName::new("emails").unwrap())
+        .await
+        .unwrap();
     read(&mut state, &test).await;
     let (state, wish) = press(state, "A / m a enter P");
     assert_eq!(
@@ -254,13 +363,19 @@ async fn what_a_capital_letter_does_is_done_to_all_that_are_selected_after_a_yes
     );
     assert!(selected(&state).is_empty());
     let (_, wish) = press(looking_at(&test, View::Dead).await, "A R y");
-    assert!(matches!(&wish, Wish::Do(deeds) if deeds.len() == 2), "{wish:?}");
+    assert!(
+        matches!(&wish, Wish::Do(deeds) if deeds.len() == 2),
+        "{wish:?}"
+    );
 }
 
 #[tokio::test]
 async fn q_and_control_c_end_it_wherever_it_is() {
     let test = place().await;
-    assert_eq!(press(looking_at(&test, View::Queues).await, "q").1, Wish::Quit);
+    assert_eq!(
+        press(looking_at(&test, View::Queues).await, "q").1,
+        Wish::Quit
+    );
     let (state, _) = press(looking_at(&test, View::Dead).await, "/ x");
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     assert_eq!(state.press(control_c).1, Wish::Quit);
@@ -280,7 +395,10 @@ async fn a_store_that_fails_leaves_the_last_figures_and_says_so() {
     let test = place().await;
     let mut state = looking_at(&test, View::Queues).await;
     state.unread("the store did not answer".to_owned());
-    assert_eq!((state.sheet().rows.len(), state.trouble.is_some()), (4, true));
+    assert_eq!(
+        (state.sheet().rows.len(), state.trouble.is_some()),
+        (4, true)
+    );
     test.clock.advance(Span::secs(1));
     read(&mut state, &test).await;
     assert_eq!(state.trouble, None);

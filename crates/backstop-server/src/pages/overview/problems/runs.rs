@@ -35,7 +35,12 @@ fn schedules(facts: &Facts, base: &str) -> Vec<Problem> {
         deed: "See its ledger",
     };
     let unfired = facts.seldom.unfired.iter().map(|(name, count)| {
-        told("missed schedule", format!("Schedule {name} has instants without a run."), name, *count)
+        told(
+            "missed schedule",
+            format!("Schedule {name} has instants without a run."),
+            name,
+            *count,
+        )
     });
     let given_up = facts.seldom.given_up.iter().map(|(name, count)| {
         let sentence = format!("Runs of schedule {name} were given up within the last hour.");
@@ -59,22 +64,47 @@ fn sweep(name: &str, run: &PastRun, base: &str) -> Vec<Problem> {
     if let Some(error) = &run.error {
         let error = error.trim_end_matches('.');
         let sentence = format!("Sweep {name} fails, and finds no lost work meanwhile: {error}.");
-        found.push(told(Weight::Bad, "sweep fails", sentence, String::new(), "See why"));
+        found.push(told(
+            Weight::Bad,
+            "sweep fails",
+            sentence,
+            String::new(),
+            "See why",
+        ));
     }
     if run.enqueued > 0 {
-        let sentence = format!("Sweep {name} found rows whose job was never enqueued, and gave them one.");
-        found.push(told(Weight::Warn, "lost work found", sentence, rows(run.enqueued), "See what"));
+        let sentence =
+            format!("Sweep {name} found rows whose job was never enqueued, and gave them one.");
+        found.push(told(
+            Weight::Warn,
+            "lost work found",
+            sentence,
+            rows(run.enqueued),
+            "See what",
+        ));
     }
     if run.unseen {
         let sentence = format!(
             "The query of sweep {name} gives more rows than a run can look at; what is behind those is not seen."
         );
-        found.push(told(Weight::Warn, "sweep unseen", sentence, String::new(), "See which"));
+        found.push(told(
+            Weight::Warn,
+            "sweep unseen",
+            sentence,
+            String::new(),
+            "See which",
+        ));
     }
     let unmatched = run.rows_without_jobs.unwrap_or(0) + run.jobs_without_rows.unwrap_or(0);
     if unmatched > 0 {
         let sentence = format!("Rows and jobs of sweep {name} do not match past its threshold.");
-        found.push(told(Weight::Warn, "unmatched", sentence, text::count(unmatched as u64), "Compare them"));
+        found.push(told(
+            Weight::Warn,
+            "unmatched",
+            sentence,
+            text::count(unmatched as u64),
+            "Compare them",
+        ));
     }
     found
 }
@@ -106,12 +136,23 @@ fn bulk(facts: &Facts, base: &str) -> Vec<Problem> {
                     run.target.what, run.who
                 ),
             ),
-            Standing::Failed if run.ended_at.is_some_and(|at| facts.now.since(at) <= TOLD_FOR) => {
-                let error = run.error.as_deref().unwrap_or_default().trim_end_matches('.');
+            Standing::Failed
+                if run
+                    .ended_at
+                    .is_some_and(|at| facts.now.since(at) <= TOLD_FOR) =>
+            {
+                let error = run
+                    .error
+                    .as_deref()
+                    .unwrap_or_default()
+                    .trim_end_matches('.');
                 let what = &run.target.what;
                 (
                     "bulk action failed",
-                    format!("The action {what} that {} started could not go on: {error}.", run.who),
+                    format!(
+                        "The action {what} that {} started could not go on: {error}.",
+                        run.who
+                    ),
                 )
             }
             _ => return None,
@@ -130,7 +171,10 @@ fn bulk(facts: &Facts, base: &str) -> Vec<Problem> {
 
 /// Runs that were alive while another worker could have had their job: what they did outside may have been done twice.
 fn overlaps(facts: &Facts, base: &str) -> Option<Problem> {
-    let late = facts.overlaps.iter().filter(|overlap| facts.now.since(overlap.ended_at) <= TOLD_FOR);
+    let late = facts
+        .overlaps
+        .iter()
+        .filter(|overlap| facts.now.since(overlap.ended_at) <= TOLD_FOR);
     let (count, newest) = (late.clone().count() as u64, late.clone().next()?);
     Some(Problem {
         weight: Weight::Warn,

@@ -33,18 +33,27 @@ pub(super) fn of(facts: &Facts, base: &str) -> Vec<Problem> {
         Some(Problem {
             weight: Weight::Warn,
             kind: "misses",
-            sentence: format!("Stream {name} gave up waiting for records in the last five minutes."),
+            sentence: format!(
+                "Stream {name} gave up waiting for records in the last five minutes."
+            ),
             number: format!("{rate:.1}/s at most"),
             link: at(name.as_str()),
             deed: "See which",
         })
     });
-    halted.chain(forsaken(facts, at)).chain(misses).chain(ringing(facts, at)).collect()
+    halted
+        .chain(forsaken(facts, at))
+        .chain(misses)
+        .chain(ringing(facts, at))
+        .collect()
 }
 
 /// Streams whose keys nobody looks at: what they wait for is neither handled nor declared missing.
 fn forsaken(facts: &Facts, at: impl Fn(&str) -> String) -> impl Iterator<Item = Problem> {
-    let late = facts.forsaken.iter().filter(|forsaken| forsaken.longest > FORSAKEN_AFTER);
+    let late = facts
+        .forsaken
+        .iter()
+        .filter(|forsaken| forsaken.longest > FORSAKEN_AFTER);
     late.map(move |forsaken| Problem {
         weight: Weight::Bad,
         kind: "stream stuck",
@@ -63,10 +72,13 @@ fn forsaken(facts: &Facts, at: impl Fn(&str) -> String) -> impl Iterator<Item = 
 
 /// What rings of streams, by their last minutes.
 fn ringing(facts: &Facts, at: impl Fn(&str) -> String) -> impl Iterator<Item = Problem> {
-    let all = facts
-        .streams
-        .iter()
-        .flat_map(|status| facts.alarms.of(&status.name).iter().map(move |alarm| (status, *alarm)));
+    let all = facts.streams.iter().flat_map(|status| {
+        facts
+            .alarms
+            .of(&status.name)
+            .iter()
+            .map(move |alarm| (status, *alarm))
+    });
     all.map(move |(status, alarm)| Problem {
         weight: Weight::Warn,
         kind: word(alarm),

@@ -67,19 +67,30 @@ fn queue(ready: u64, dead: u64) -> QueueStatus {
         counts,
         totals: Totals::default(),
         next_ready: (ready > 0).then(now),
-        bounds: Bounds { dead_max: 10, ..Bounds::default() },
+        bounds: Bounds {
+            dead_max: 10,
+            ..Bounds::default()
+        },
     }
 }
 
 fn series(values: &[f64]) -> Series {
-    let points = values.iter().map(|value| Point { at: now(), value: Some(*value) });
-    Series { points: points.collect() }
+    let points = values.iter().map(|value| Point {
+        at: now(),
+        value: Some(*value),
+    });
+    Series {
+        points: points.collect(),
+    }
 }
 
 /// Exactly this problem is found, and this number and these words are told.
 fn check(facts: &Facts, kind: &str, number: &str, words: &str) {
     let found = problems(facts, "");
-    let told: Vec<_> = found.iter().map(|problem| (problem.kind, problem.number.as_str())).collect();
+    let told: Vec<_> = found
+        .iter()
+        .map(|problem| (problem.kind, problem.number.as_str()))
+        .collect();
     assert_eq!(told, [(kind, number)]);
     assert!(found[0].sentence.contains(words), "{}", found[0].sentence);
 }
@@ -91,10 +102,22 @@ fn check_none(facts: &Facts) {
 #[test]
 fn a_queue_grows_if_much_more_is_ready_than_minutes_ago() {
     let recent = |values: &[f64]| {
-        let ready = QueueSeries { ready: series(values), ..QueueSeries::default() };
-        Facts { queues: vec![queue(300, 0)], recent: [(name("emails"), ready)].into(), ..calm() }
+        let ready = QueueSeries {
+            ready: series(values),
+            ..QueueSeries::default()
+        };
+        Facts {
+            queues: vec![queue(300, 0)],
+            recent: [(name("emails"), ready)].into(),
+            ..calm()
+        }
     };
-    check(&recent(&[200.0, 250.0, 300.0]), "growing", "300 ready", "Queue emails grows");
+    check(
+        &recent(&[200.0, 250.0, 300.0]),
+        "growing",
+        "300 ready",
+        "Queue emails grows",
+    );
     check_none(&recent(&[250.0, 400.0, 300.0]));
     check_none(&recent(&[10.0, 99.0]));
 }
@@ -103,50 +126,116 @@ fn a_queue_grows_if_much_more_is_ready_than_minutes_ago() {
 fn a_served_queue_is_behind_once_its_oldest_job_is_late() {
     let waiting = |since| {
         let next_ready = Some(now().before(since));
-        Facts { queues: vec![QueueStatus { next_ready, ..queue(2, 0) }], ..calm() }
+        Facts {
+            queues: vec![QueueStatus {
+                next_ready,
+                ..queue(2, 0)
+            }],
+            ..calm()
+        }
     };
-    check(&waiting(Span::minutes(6)), "behind", "6 min", "Queue emails is behind: 2 jobs are ready");
+    check(
+        &waiting(Span::minutes(6)),
+        "behind",
+        "6 min",
+        "Queue emails is behind: 2 jobs are ready",
+    );
     check_none(&waiting(Span::minutes(5)));
 }
 
 #[test]
 fn a_deaf_worker_is_told_by_its_name() {
-    let deaf = Facts { workers: vec![worker(3, Span::minutes(1))], ..calm() };
-    check(&deaf, "deaf worker", "3 jobs", "Worker worker-7 holds 3 jobs and has not been heard for 1 min");
-    check_none(&Facts { workers: vec![worker(0, Span::minutes(1)), worker(3, Span::secs(5))], ..calm() });
+    let deaf = Facts {
+        workers: vec![worker(3, Span::minutes(1))],
+        ..calm()
+    };
+    check(
+        &deaf,
+        "deaf worker",
+        "3 jobs",
+        "Worker worker-7 holds 3 jobs and has not been heard for 1 min",
+    );
+    check_none(&Facts {
+        workers: vec![worker(0, Span::minutes(1)), worker(3, Span::secs(5))],
+        ..calm()
+    });
 }
 
 #[test]
 fn misses_of_a_stream_are_told_while_they_are_recent() {
     let recent = |values: &[f64]| {
-        let misses = StreamSeries { misses: series(values), ..StreamSeries::default() };
-        Facts { recent_streams: [("uptime".parse().unwrap(), misses)].into(), ..calm() }
+        let misses = StreamSeries {
+            misses: series(values),
+            ..StreamSeries::default()
+        };
+        Facts {
+            recent_streams: [("uptime".parse().unwrap(), misses)].into(),
+            ..calm()
+        }
     };
-    check(&recent(&[0.0, 0.5, 0.0]), "misses", "0.5/s at most", "Stream uptime gave up waiting");
+    check(
+        &recent(&[0.0, 0.5, 0.0]),
+        "misses",
+        "0.5/s at most",
+        "Stream uptime gave up waiting",
+    );
     check_none(&recent(&[0.0, 0.0]));
 }
 
 #[test]
 fn halted_keys_are_counted_and_it_is_said_where_not_all_were() {
     let halted = |is_partial| {
-        let halted = Halted { stream: "uptime".parse().unwrap(), count: 2, is_partial };
-        Facts { halted: vec![halted], ..calm() }
+        let halted = Halted {
+            stream: "uptime".parse().unwrap(),
+            count: 2,
+            is_partial,
+        };
+        Facts {
+            halted: vec![halted],
+            ..calm()
+        }
     };
     check(&halted(false), "halted keys", "2 keys", "In stream uptime");
-    check(&halted(true), "halted keys", "at least 2 keys", "In stream uptime");
+    check(
+        &halted(true),
+        "halted keys",
+        "at least 2 keys",
+        "In stream uptime",
+    );
 }
 
 #[test]
 fn dead_letters_are_nearly_full_and_then_full() {
-    let letters = |dead| Facts { queues: vec![queue(0, dead)], ..calm() };
+    let letters = |dead| Facts {
+        queues: vec![queue(0, dead)],
+        ..calm()
+    };
     check_none(&letters(7));
-    check(&letters(8), "dead letters nearly full", "80 %", "8 of at most 10");
-    check(&letters(10), "dead letters full", "100 %", "then kinds that die stop");
+    check(
+        &letters(8),
+        "dead letters nearly full",
+        "80 %",
+        "8 of at most 10",
+    );
+    check(
+        &letters(10),
+        "dead letters full",
+        "100 %",
+        "then kinds that die stop",
+    );
 }
 
 #[test]
 fn a_lease_that_nobody_took_over_is_told_with_its_age() {
-    check(&Facts { overdue: Some(Span::minutes(2)), ..calm() }, "lease over", "2 min", "lost their worker");
+    check(
+        &Facts {
+            overdue: Some(Span::minutes(2)),
+            ..calm()
+        },
+        "lease over",
+        "2 min",
+        "lost their worker",
+    );
 }
 
 /// A run of a sweep in which everything was as it should be.
@@ -158,48 +247,111 @@ fn swept() -> PastRun {
 }
 
 fn sweeps(run: PastRun) -> Facts {
-    Facts { seldom: Seen { sweeps: vec![("orders".to_owned(), run)], ..Seen::default() }, ..calm() }
+    Facts {
+        seldom: Seen {
+            sweeps: vec![("orders".to_owned(), run)],
+            ..Seen::default()
+        },
+        ..calm()
+    }
 }
 
 #[test]
 fn what_the_last_run_of_a_sweep_says_is_told() {
     check_none(&sweeps(swept()));
-    let failed = PastRun { error: Some("no such table: orders.".to_owned()), ..swept() };
-    check(&sweeps(failed), "sweep fails", "", "finds no lost work meanwhile: no such table: orders.");
-    check(&sweeps(PastRun { enqueued: 3, ..swept() }), "lost work found", "3 rows", "Sweep orders");
+    let failed = PastRun {
+        error: Some("no such table: orders.".to_owned()),
+        ..swept()
+    };
     check(
-        &sweeps(PastRun { unseen: true, ..swept() }),
+        &sweeps(failed),
+        "sweep fails",
+        "",
+        "finds no lost work meanwhile: no such table: orders.",
+    );
+    check(
+        &sweeps(PastRun {
+            enqueued: 3,
+            ..swept()
+        }),
+        "lost work found",
+        "3 rows",
+        "Sweep orders",
+    );
+    check(
+        &sweeps(PastRun {
+            unseen: true,
+            ..swept()
+        }),
         "sweep unseen",
         "",
         "more rows than a run can look at",
     );
-    let unmatched = PastRun { rows_without_jobs: Some(2), jobs_without_rows: Some(1), ..swept() };
+    let unmatched = PastRun {
+        rows_without_jobs: Some(2),
+        jobs_without_rows: Some(1),
+        ..swept()
+    };
     check(&sweeps(unmatched), "unmatched", "3", "do not match");
 }
 
 /// A stream with so many records held.
 fn stream(records: u64) -> StreamStatus {
     let counts = backstop_core::stream::Counts::default();
-    StreamStatus { name: "uptime".parse().unwrap(), keys: 1, holding: 1, records, oldest: None, counts }
+    StreamStatus {
+        name: "uptime".parse().unwrap(),
+        keys: 1,
+        holding: 1,
+        records,
+        oldest: None,
+        counts,
+    }
 }
 
 fn ringing(alarm: Alarm) -> Facts {
     let alarms = Alarms::default().with("uptime".parse().unwrap(), vec![alarm]);
-    Facts { streams: vec![stream(7)], alarms, ..calm() }
+    Facts {
+        streams: vec![stream(7)],
+        alarms,
+        ..calm()
+    }
 }
 
 #[test]
 fn alarms_of_streams_are_problems() {
-    check(&ringing(Alarm::TimeoutRate), "stream timeouts", "in ten minutes", "time out");
-    check(&ringing(Alarm::OverflowRate), "stream overflows", "in ten minutes", "overflow their key");
-    check(&ringing(Alarm::HeldGrowing), "stream holds more", "7 records held", "held every minute");
+    check(
+        &ringing(Alarm::TimeoutRate),
+        "stream timeouts",
+        "in ten minutes",
+        "time out",
+    );
+    check(
+        &ringing(Alarm::OverflowRate),
+        "stream overflows",
+        "in ten minutes",
+        "overflow their key",
+    );
+    check(
+        &ringing(Alarm::HeldGrowing),
+        "stream holds more",
+        "7 records held",
+        "held every minute",
+    );
 }
 
 #[test]
 fn a_stream_whose_keys_nobody_looks_at_is_stuck() {
     let due = |longest| {
         let stream = "uptime".parse().unwrap();
-        Facts { forsaken: vec![Forsaken { stream, count: 2, longest, is_partial: false }], ..calm() }
+        Facts {
+            forsaken: vec![Forsaken {
+                stream,
+                count: 2,
+                longest,
+                is_partial: false,
+            }],
+            ..calm()
+        }
     };
     check(
         &due(Span::minutes(3)),
@@ -226,11 +378,20 @@ fn action(changes: &serde_json::Value) -> bulk::Report {
 
 #[test]
 fn a_bulk_action_is_told_while_nobody_runs_it_and_for_an_hour_after_it_failed() {
-    let told = |changes| Facts { bulk: vec![action(&changes)], ..calm() };
+    let told = |changes| Facts {
+        bulk: vec![action(&changes)],
+        ..calm()
+    };
     check_none(&told(serde_json::json!({})));
     let silent = serde_json::json!({ "seen_at": now().before(Span::minutes(1)) });
-    check(&told(silent), "bulk action silent", "12 jobs done", "the action job retry that ada started");
-    let failed = |ago| serde_json::json!({ "ended_at": now().before(ago), "error": "the store is gone" });
+    check(
+        &told(silent),
+        "bulk action silent",
+        "12 jobs done",
+        "the action job retry that ada started",
+    );
+    let failed =
+        |ago| serde_json::json!({ "ended_at": now().before(ago), "error": "the store is gone" });
     check(
         &told(failed(Span::minutes(59))),
         "bulk action failed",
@@ -248,20 +409,42 @@ fn an_overlap_is_told_for_an_hour() {
             "job": id, "queue": "emails", "kind": "k", "worker": "w", "lease": "1",
             "began_at": ended, "noticed_at": ended, "ended_at": ended,
         });
-        Facts { overlaps: vec![serde_json::from_value(overlap).unwrap()], ..calm() }
+        Facts {
+            overlaps: vec![serde_json::from_value(overlap).unwrap()],
+            ..calm()
+        }
     };
-    check(&overlap(Span::minutes(5)), "overlap", "1 run", "went on after its lease was lost");
+    check(
+        &overlap(Span::minutes(5)),
+        "overlap",
+        "1 run",
+        "went on after its lease was lost",
+    );
     check_none(&overlap(Span::hours(2)));
 }
 
 #[test]
 fn an_opinion_of_the_doctor_that_is_old_is_told() {
     let looked = |ago| {
-        let found = crate::doctor::Found { at: now().before(ago), findings: std::sync::Arc::default() };
-        Facts { opinion: Opinion { found: Some(found), ..Opinion::default() }, ..calm() }
+        let found = crate::doctor::Found {
+            at: now().before(ago),
+            findings: std::sync::Arc::default(),
+        };
+        Facts {
+            opinion: Opinion {
+                found: Some(found),
+                ..Opinion::default()
+            },
+            ..calm()
+        }
     };
     check_none(&looked(Span::minutes(59)));
-    check(&looked(Span::minutes(61)), "doctor", "", "last examined 1 h 1 min ago");
+    check(
+        &looked(Span::minutes(61)),
+        "doctor",
+        "",
+        "last examined 1 h 1 min ago",
+    );
 }
 
 #[test]
@@ -270,8 +453,16 @@ fn jobs_that_a_rate_limit_keeps_back_are_a_problem_while_it_does() {
         let mut queue = queue(0, 0);
         *queue.counts.of_mut(State::Scheduled) = scheduled;
         let limit = serde_json::from_str(r#"{"count":5,"per":"1s","over":"5m"}"#).unwrap();
-        let rate = RateStatus { limit, room_at: now(), refused_at: Some(now().before(ago)) };
-        Facts { queues: vec![queue], rates: vec![(name("emails"), rate)], ..calm() }
+        let rate = RateStatus {
+            limit,
+            room_at: now(),
+            refused_at: Some(now().before(ago)),
+        };
+        Facts {
+            queues: vec![queue],
+            rates: vec![(name("emails"), rate)],
+            ..calm()
+        }
     };
     let words = "Queue emails is over its rate limit of 5 per 1s";
     check(&limited(Span::secs(5), 11), "rate limit", "11 wait", words);

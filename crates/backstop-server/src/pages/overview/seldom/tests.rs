@@ -11,10 +11,23 @@ fn at(secs: i64) -> Time {
 async fn an_answer_is_taken_for_true_for_a_while_and_a_failure_is_not() {
     let kept = Kept::<u32>::default();
     let ask = |secs, said: u32| kept.or_ask(at(secs), DEAR_FOR, async move { Ok(said) });
-    assert_eq!([ask(0, 1).await.unwrap(), ask(4, 2).await.unwrap(), ask(5, 3).await.unwrap()], [1, 1, 3]);
-    let fails = kept.or_ask(at(20), DEAR_FOR, async { Err(StoreError::unavailable("asking", "off")) });
+    assert_eq!(
+        [
+            ask(0, 1).await.unwrap(),
+            ask(4, 2).await.unwrap(),
+            ask(5, 3).await.unwrap()
+        ],
+        [1, 1, 3]
+    );
+    let fails = kept.or_ask(at(20), DEAR_FOR, async {
+        Err(StoreError::unavailable("asking", "off"))
+    });
     fails.await.unwrap_err();
-    assert_eq!(ask(20, 4).await.unwrap(), 4, "what failed was not kept, nor what was said long ago");
+    assert_eq!(
+        ask(20, 4).await.unwrap(),
+        4,
+        "what failed was not kept, nor what was said long ago"
+    );
 }
 
 #[tokio::test]
@@ -59,7 +72,10 @@ async fn what_is_cheap_is_asked_for_every_time() {
     let (kept, now) = (Kept::<u32>::default(), at(0));
     for said in 1..4 {
         let few = true_for(LETTERS_FEW, LETTERS_FEW);
-        assert_eq!(kept.or_ask(now, few, async { Ok(said) }).await.unwrap(), said);
+        assert_eq!(
+            kept.or_ask(now, few, async { Ok(said) }).await.unwrap(),
+            said
+        );
     }
     assert_eq!(true_for(LETTERS_FEW + 1, LETTERS_FEW), DEAR_FOR);
 }
@@ -71,7 +87,14 @@ fn groups_of_a_queue_whose_letters_are_gone_are_told_no_more() {
         let mut counts = Counts::default();
         *counts.of_mut(State::Dead) = dead;
         let (gate, totals, bounds) = (Gate::Open, Totals::default(), Bounds::default());
-        QueueStatus { name: name(text), gate, counts, totals, next_ready: None, bounds }
+        QueueStatus {
+            name: name(text),
+            gate,
+            counts,
+            totals,
+            next_ready: None,
+            bounds,
+        }
     };
     let group = |text| Group {
         queue: name(text),
@@ -82,5 +105,8 @@ fn groups_of_a_queue_whose_letters_are_gone_are_told_no_more() {
         sample: JobId::from_text("a"),
     };
     let groups = vec![group("full"), group("emptied"), group("gone")];
-    assert_eq!(present(groups, &[queue("full", 20_000), queue("emptied", 0)]), [group("full")]);
+    assert_eq!(
+        present(groups, &[queue("full", 20_000), queue("emptied", 0)]),
+        [group("full")]
+    );
 }

@@ -221,7 +221,8 @@ fn unwrapped(command: clap::Command) -> clap::Command {
     })
 }
 
-/// The text with each paragraph on one line. Lines that are set in are examples and stay as they are.
+/// The text with each paragraph on one line. Lines that are set in are examples and stay as they
+/// are.
 fn joined(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut goes_on = false;

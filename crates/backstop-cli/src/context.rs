@@ -1,4 +1,5 @@
-//! What a command starts from: the configuration in force, the store behind it, and where output goes.
+//! What a command starts from: the configuration in force, the store behind it, and where output
+//! goes.
 
 use crate::args::Globals;
 use crate::output::Output;
@@ -13,13 +14,15 @@ use std::sync::OnceLock;
 pub(crate) struct Context {
     /// The configuration in force.
     pub(crate) config: Config,
-    /// The store, if a flag names one: what writes for show must not write where the environment happens to point.
+    /// The store, if a flag names one: what writes for show must not write where the environment
+    /// happens to point.
     pub(crate) named_store: Option<Address>,
     /// The configuration file, if a flag names one: processes that are started go by the same.
     pub(crate) named_file: Option<PathBuf>,
     /// Where results, notes and progress go.
     pub(crate) output: Output,
-    /// The configuration file that was read. One that is gone when it is read again is an error, and not a configuration without anything.
+    /// The configuration file that was read. One that is gone when it is read again is an error,
+    /// and not a configuration without anything.
     read: OnceLock<PathBuf>,
     /// What the flags say.
     flags: Overrides,
@@ -70,7 +73,8 @@ impl Context {
         Ok(config)
     }
 
-    /// The configuration file that was read, even if it is gone by now; if none was, the one that would be.
+    /// The configuration file that was read, even if it is gone by now; if none was, the one that
+    /// would be.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         let usual = || Some(PathBuf::from(USUAL_FILE)).filter(|path| path.exists());
         self.named_file
@@ -92,7 +96,8 @@ impl Context {
         Ok(opened.redacting(self.config.redaction.clone()))
     }
 
-    /// The store, to be looked at. One that is not there looks empty, and a typing error leaves no file and no schema behind.
+    /// The store, to be looked at. One that is not there looks empty, and a typing error leaves no
+    /// file and no schema behind.
     pub(crate) async fn look(&self) -> Result<Backstop, Trouble> {
         let address = &self.config.store;
         let place = match address.sqlite_file() {
@@ -121,7 +126,8 @@ impl Context {
         Ok(connected.redacting(self.config.redaction.clone()))
     }
 
-    /// The shortest lease that the configuration gives: what clocks and round trips are measured against.
+    /// The shortest lease that the configuration gives: what clocks and round trips are measured
+    /// against.
     pub(crate) fn shortest_lease(&self) -> Span {
         let usual = QueueSettings::default().lease;
         self.config
@@ -145,8 +151,9 @@ impl Context {
     }
 }
 
-/// Defaults, then the file, then the environment, then the flags; and the file, if there was one to read. `look` is where a command that only
-/// looks says that the file cannot be used: in an incident the store that is named can be looked at all the same.
+/// Defaults, then the file, then the environment, then the flags; and the file, if there was one to
+/// read. `look` is where a command that only looks says that the file cannot be used: in an
+/// incident the store that is named can be looked at all the same.
 fn resolved(
     named_file: Option<&Path>,
     flags: Overrides,

@@ -86,7 +86,8 @@ fn uncallable(queue: &str, problem: &BadHttp) -> Trouble {
     ))
 }
 
-/// Everything a configuration says is to be worked on here: its queues, streams, tables, sweeps and schedules.
+/// Everything a configuration says is to be worked on here: its queues, streams, tables, sweeps and
+/// schedules.
 pub(crate) struct Crew {
     worker: Running,
     streams: Vec<ServedStream>,
@@ -121,8 +122,8 @@ impl Crew {
         })
     }
 
-    /// What keeps house for workers elsewhere, and runs nothing. Schedules and sweeps are part of that: they put jobs into queues which
-    /// others may serve.
+    /// What keeps house for workers elsewhere, and runs nothing. Schedules and sweeps are part of
+    /// that: they put jobs into queues which others may serve.
     pub(crate) fn at_rest(backstop: &Backstop, config: &Config) -> Result<Self, Trouble> {
         let minded = |worker: WorkerBuilder, (queue, entry): (&QueueName, &QueueConfig)| {
             worker.queue(queue.as_str(), entry.settings.clone())
@@ -175,7 +176,8 @@ impl Crew {
         Ok(())
     }
 
-    /// Waits until the worker has ended, which it never should unless it is asked to. Safe to drop while waiting and to call again.
+    /// Waits until the worker has ended, which it never should unless it is asked to. Safe to drop
+    /// while waiting and to call again.
     pub(crate) async fn broken(&mut self) {
         self.worker.ended().await;
     }
@@ -190,7 +192,8 @@ impl Crew {
         self.worker.was_served()
     }
 
-    /// Lets what runs end, and puts the rest by for others; once `force` is cancelled, what runs is called off and given back.
+    /// Lets what runs end, and puts the rest by for others; once `force` is cancelled, what runs is
+    /// called off and given back.
     pub(crate) async fn dismiss(self, force: CancellationToken) {
         let Self {
             mut worker,
@@ -208,7 +211,8 @@ impl Crew {
     }
 }
 
-/// A worker for all that has a handler, which keeps house for all that has none: workers elsewhere rely on it.
+/// A worker for all that has a handler, which keeps house for all that has none: workers elsewhere
+/// rely on it.
 fn whole_worker(
     backstop: &Backstop,
     tables: &[Table],
@@ -239,7 +243,8 @@ fn lane((queue, entry): (&QueueName, &QueueConfig)) -> Option<Lane> {
     })
 }
 
-/// For queues without an entry: done jobs go as usual; what died or was cancelled stays for whoever knows the queue.
+/// For queues without an entry: done jobs go as usual; what died or was cancelled stays for whoever
+/// knows the queue.
 fn usual_shelf() -> Shelf {
     use backstop_core::limits::DELAY_MAX;
     Shelf {

@@ -1,4 +1,5 @@
-//! Logs: to stderr, warnings unless asked for more, never through a progress bar, never with a secret. And spans, to whoever collects them.
+//! Logs: to stderr, warnings unless asked for more, never through a progress bar, never with a
+//! secret. And spans, to whoever collects them.
 
 mod json;
 #[cfg(feature = "otlp")]
@@ -71,11 +72,12 @@ pub(crate) fn start(
     })
 }
 
-/// Which logs are written. In JSON the run they belong to is written beside them, so its span is made whatever the level; and what commands
-/// announce is among them.
+/// Which logs are written. In JSON the run they belong to is written beside them, so its span is
+/// made whatever the level; and what commands announce is among them.
 fn filter(globals: &Globals, tells_failed_runs: bool) -> EnvFilter {
-    // The Redis client and the pool of PostgreSQL's warn of every try of their own; what comes of them is told by whoever made the call.
-    // Anybody who connects makes rustls warn, with a path of the machine it was built on.
+    // The Redis client and the pool of PostgreSQL's warn of every try of their own; what comes of
+    // them is told by whoever made the call. Anybody who connects makes rustls warn, with a path of
+    // the machine it was built on.
     let level = match (globals.quiet, globals.verbose) {
         (true, 0) => "error",
         (_, 0) => "warn,redis=error,deadpool=error,rustls=error",
@@ -105,7 +107,8 @@ fn text(redaction: Redaction) -> AnyLayer {
         .boxed()
 }
 
-/// Fields as people read them, on one line and without what must not be shown. This replaces the escaping of the subscriber's own fields.
+/// Fields as people read them, on one line and without what must not be shown. This replaces the
+/// escaping of the subscriber's own fields.
 fn fields(redaction: Arc<Redaction>) -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     use tracing_subscriber::field::MakeExt;
     debug_fn(

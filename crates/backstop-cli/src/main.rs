@@ -1,6 +1,7 @@
 //! The `backstop` command line: a thin shell around the library.
 //!
-//! stdout carries results, stderr progress and logs. Exit 0 = done, 1 = failed or falls short, 2 = wrong use.
+//! stdout carries results, stderr progress and logs. Exit 0 = done, 1 = failed or falls short, 2 =
+//! wrong use.
 
 mod args;
 pub mod bench;

@@ -150,7 +150,8 @@ pub(crate) fn misread(error: &clap::Error) -> ExitCode {
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
     let text = error.to_string();
-    // Which of its lines are our own cannot be told once an argument brings line ends along: then all of it is one.
+    // Which of its lines are our own cannot be told once an argument brings line ends along: then
+    // all of it is one.
     let (cause, rest) = if is_hostile {
         (
             text.rsplit_once("\n\nFor more information")

@@ -7,23 +7,27 @@
 //! | delete | gone | gone | refused | gone | gone |
 //! | move | refused | refused | refused | refused | ready in the other queue, with all attempts again |
 //!
-//! Retry and move bring a dead or cancelled job to life, and that takes a place in its queue. A queue with `max_size` live jobs refuses
-//! it, whatever it does with a push (see [`crate::bounds`]): what has room goes, in the order of the ids or of arrival, the others
-//! stay what they were.
+//! Retry and move bring a dead or cancelled job to life, and that takes a place in its queue. A
+//! queue with `max_size` live jobs refuses it, whatever it does with a push (see
+//! [`crate::bounds`]): what has room goes, in the order of the ids or of arrival, the others stay
+//! what they were.
 //!
 //! Who means only jobs in one state says so: a job that has left it is refused as elsewhere.
 //!
-//! Ids are done in one call, and each is answered for. A selection by filter, or of all jobs, is paged through like a
-//! list. One call looks at the next jobs that fit, in order of arrival, applies the action or refuses it, and answers
-//! where to go on; a job that is refused is passed like any other, so that it hides none behind it.
-//! - A call may do less than it was asked to, even nothing, and still have a `next`: the end is where there is none.
-//! - A call whose answer was lost is repeated with the same cursor: jobs already done no longer fit, or are gone.
-//! - A job that arrives meanwhile comes last, and may be reached too. One that begins to fit at a place already passed is
-//!   left to the next round.
+//! Ids are done in one call, and each is answered for. A selection by filter, or of all jobs, is
+//! paged through like a list. One call looks at the next jobs that fit, in order of arrival,
+//! applies the action or refuses it, and answers where to go on; a job that is refused is passed
+//! like any other, so that it hides none behind it.
+//! - A call may do less than it was asked to, even nothing, and still have a `next`: the end is
+//!   where there is none.
+//! - A call whose answer was lost is repeated with the same cursor: jobs already done no longer
+//!   fit, or are gone.
+//! - A job that arrives meanwhile comes last, and may be reached too. One that begins to fit at a
+//!   place already passed is left to the next round.
 //! - A cursor the store did not make is misuse.
 //!
-//! An id means one job. Where a store knows ids by their queue and several queues have a job of one id, nothing is done to any of
-//! them until the queue is named.
+//! An id means one job. Where a store knows ids by their queue and several queues have a job of one
+//! id, nothing is done to any of them until the queue is named.
 
 use crate::fingerprint::Fingerprint;
 use crate::job::{JobId, State};
@@ -88,13 +92,15 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// Whether it depends on other jobs, and not on the state of its own: then it is told also of jobs that were selected by a filter.
+    /// Whether it depends on other jobs, and not on the state of its own: then it is told also of
+    /// jobs that were selected by a filter.
     pub const fn is_by_others(self) -> bool {
         matches!(self, Self::Twin(_) | Self::Full)
     }
 }
 
-/// Whether `action`, applied to a job in `state`, adds a live job to a queue, and so needs room there.
+/// Whether `action`, applied to a job in `state`, adds a live job to a queue, and so needs room
+/// there.
 pub const fn needs_room(action: &Action, state: State) -> bool {
     matches!(action, Action::Retry | Action::Move(_)) && state.is_final()
 }

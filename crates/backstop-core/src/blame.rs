@@ -1,7 +1,7 @@
 //! Who is charged when a worker vanishes with jobs in its hands.
 //!
-//! A process that dies tells nobody which of its jobs killed it, or whether one did. So all of them are suspected first, and
-//! then each is tried alone:
+//! A process that dies tells nobody which of its jobs killed it, or whether one did. So all of them
+//! are suspected first, and then each is tried alone:
 //!
 //! | what the vanished worker held | what becomes of it |
 //! |---|---|
@@ -10,20 +10,22 @@
 //! | any other job, beside a suspect that had begun | given back: what has lost a worker before is the likelier cause |
 //! | any other job, where no suspect had begun | charged without proof, and a suspect from now on |
 //!
-//! A *suspect* is a job with a lost lease in the last 72 h. A worker runs one suspect at a time and notes in the store that it
-//! begins, before it does ([`crate::port::Backlog::begin`]): when it dies, there is one name. The price of an ordinary job is
-//! nothing: what never lost a worker is not noted.
+//! A *suspect* is a job with a lost lease in the last 72 h. A worker runs one suspect at a time and
+//! notes in the store that it begins, before it does ([`crate::port::Backlog::begin`]): when it
+//! dies, there is one name. The price of an ordinary job is nothing: what never lost a worker is
+//! not noted.
 //!
-//! A suspect at its *last strike*, whose next loss would be its death, has the whole worker to itself for a while, so that what kills the
-//! worker beside it cannot be put down to it.
+//! A suspect at its *last strike*, whose next loss would be its death, has the whole worker to
+//! itself for a while, so that what kills the worker beside it cannot be put down to it.
 //!
-//! Judged per vanished worker, not per job. The jobs of one worker may come in several batches, because they expire at
-//! different times or are more than one call takes over. Each batch is safe by itself: an innocent job can be charged once, without
-//! proof, and never again, because from then on only a run of its own can cost it anything. Whoever remembers which workers
-//! had begun a suspect in an earlier batch says so, and spares the rest even that.
+//! Judged per vanished worker, not per job. The jobs of one worker may come in several batches,
+//! because they expire at different times or are more than one call takes over. Each batch is safe
+//! by itself: an innocent job can be charged once, without proof, and never again, because from
+//! then on only a run of its own can cost it anything. Whoever remembers which workers had begun a
+//! suspect in an earlier batch says so, and spares the rest even that.
 //!
-//! Where a worker of several begun suspects vanishes (the note of one of them came late), all of them are charged: any of
-//! them may have done it.
+//! Where a worker of several begun suspects vanishes (the note of one of them came late), all of
+//! them are charged: any of them may have done it.
 
 use crate::failure::History;
 use crate::lease::{Leased, WorkerName};
@@ -62,7 +64,8 @@ pub fn accused(batch: &[Seized], now: Time) -> impl Iterator<Item = &WorkerName>
     begun.map(|seized| &seized.vanished.worker)
 }
 
-/// What becomes of jobs taken over; `before` are workers known to have vanished while a suspect ran. In the order of `batch`.
+/// What becomes of jobs taken over; `before` are workers known to have vanished while a suspect
+/// ran. In the order of `batch`.
 pub fn judge_vanished(
     batch: &[Seized],
     before: &BTreeSet<WorkerName>,

@@ -6,16 +6,17 @@
 //! | `max_size` of them | refused | in; the victim is dead, `overflow` | in; the victim is cancelled, `overflow` |
 //! | no ready job among them, or no room for the dead one | refused | refused | refused, if none is ready |
 //!
-//! The victim is the first in line of the lowest level that has a ready job: the oldest of the least urgent. Running jobs
-//! and jobs that wait for their time are never victims. A death that finds `dead_max` dead letters is refused: the job stays
-//! with its worker, which gives it back.
+//! The victim is the first in line of the lowest level that has a ready job: the oldest of the
+//! least urgent. Running jobs and jobs that wait for their time are never victims. A death that
+//! finds `dead_max` dead letters is refused: the job stays with its worker, which gives it back.
 //!
 //! | an operator requeues, retries or moves an ended job, and its queue has | what becomes of it |
 //! |---|---|
 //! | fewer live jobs than `max_size` | ready |
 //! | `max_size` of them | refused, whatever the overflow: it stays what it was |
 //!
-//! No job gives way to one that an operator brings back: with `dead_letter_oldest` each letter would only be traded for another.
+//! No job gives way to one that an operator brings back: with `dead_letter_oldest` each letter
+//! would only be traded for another.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! When to leave a failing service alone, and how to find out that it is well again.
 //!
-//! A breaker is a value: whoever knows how calls ended records it, whoever wants to call asks first. Knows nothing of
-//! queues, stores or clocks.
+//! A breaker is a value: whoever knows how calls ended records it, whoever wants to call asks
+//! first. Knows nothing of queues, stores or clocks.
 //!
 //! | phase | lets through | ends when |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | open | nothing | `recovery_timeout` has passed: half-open; never by itself if forced |
 //! | half-open | a few probes | `success_threshold` probes succeeded: closed; one failed: open |
 //!
-//! It cannot stick. A probe that never reports back is given out again once its time is over, and while no probe is
-//! under way there is always one to be had, whatever the settings say.
+//! It cannot stick. A probe that never reports back is given out again once its time is over, and
+//! while no probe is under way there is always one to be had, whatever the settings say.
 
 mod settings;
 
@@ -218,10 +218,12 @@ impl Breaker {
         }
     }
 
-    /// What it would let through at `now`. A look: changes nothing, and what it shows may be gone at the next one.
+    /// What it would let through at `now`. A look: changes nothing, and what it shows may be gone
+    /// at the next one.
     ///
-    /// If the clock was set back behind the opening, a look cannot know how much of the wait is over and names the whole
-    /// of it. [`Self::follow`] starts the wait anew; so does every other call that changes the breaker.
+    /// If the clock was set back behind the opening, a look cannot know how much of the wait is
+    /// over and names the whole of it. [`Self::follow`] starts the wait anew; so does every other
+    /// call that changes the breaker.
     pub fn admits(&self, settings: &BreakerSettings, now: Time) -> Admission {
         match &self.state {
             State::Closed => Admission::Freely { epoch: self.epoch },
@@ -254,8 +256,8 @@ impl Breaker {
         }
     }
 
-    /// Lets through up to `want` calls. A probe that does not report back before `until` is given out again; its signal still
-    /// counts when it comes, as long as the breaker stays half-open.
+    /// Lets through up to `want` calls. A probe that does not report back before `until` is given
+    /// out again; its signal still counts when it comes, as long as the breaker stays half-open.
     pub fn admit(
         &mut self,
         settings: &BreakerSettings,
@@ -283,7 +285,8 @@ impl Breaker {
         if let State::HalfOpen { grants, .. } = &mut self.state {
             grants.retain(|grant| grant.until > now);
             if calls > 0 {
-                // Nobody holds a job for longer than a lease can be, whatever the caller's clock says.
+                // Nobody holds a job for longer than a lease can be, whatever the caller's clock
+                // says.
                 let until = until.min(now.after(LEASE_ASKED_MAX));
                 grants.push(Grant {
                     epoch: self.epoch,
@@ -297,7 +300,8 @@ impl Breaker {
         admitted
     }
 
-    /// Takes note of how calls ended, in this order. Signals of an older epoch are late: they change nothing.
+    /// Takes note of how calls ended, in this order. Signals of an older epoch are late: they
+    /// change nothing.
     pub fn record(&mut self, settings: &BreakerSettings, signals: &[Signal], now: Time) {
         self.follow(now);
         for signal in signals {
@@ -331,8 +335,8 @@ impl Breaker {
         self.close(why.to_owned(), now);
     }
 
-    /// Follows a clock that was set back: waits that began in what is now the future begin at `now`. Whether anything
-    /// changed, and is to be kept.
+    /// Follows a clock that was set back: waits that began in what is now the future begin at
+    /// `now`. Whether anything changed, and is to be kept.
     pub fn follow(&mut self, now: Time) -> bool {
         match &mut self.state {
             State::Open { since } if *since > now => *since = now,
@@ -493,8 +497,9 @@ impl Grant {
     }
 }
 
-/// How many probes may still be given out. With none under way there is always one: otherwise settings changed halfway,
-/// or never checked, could leave nobody to find out that the service is well.
+/// How many probes may still be given out. With none under way there is always one: otherwise
+/// settings changed halfway, or never checked, could leave nobody to find out that the service is
+/// well.
 fn left(settings: &BreakerSettings, successes: u32, outstanding: u32) -> u32 {
     let taken = successes.saturating_add(outstanding);
     settings

@@ -202,7 +202,8 @@ impl History {
         self.0.is_none()
     }
 
-    /// The failures, oldest first. What cannot be read is one entry that says so: it hides nothing else.
+    /// The failures, oldest first. What cannot be read is one entry that says so: it hides nothing
+    /// else.
     pub fn failures(&self) -> Vec<Failure> {
         let Some(bytes) = &self.0 else {
             return Vec::new();
@@ -229,14 +230,16 @@ impl History {
         Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
     }
 
-    /// This history with one more failure. The first is always kept, then the losses that still count as strikes, then the latest.
+    /// This history with one more failure. The first is always kept, then the losses that still
+    /// count as strikes, then the latest.
     #[must_use]
     pub fn with(&self, failure: Failure) -> Self {
         let mut failures = self.failures();
         let now = failure.at;
         failures.push(failure);
         while failures.len() > HISTORY_MAX {
-            // A job that fails often between two crashes would otherwise never be seen to crash three times.
+            // A job that fails often between two crashes would otherwise never be seen to crash
+            // three times.
             let between = 1..failures.len() - 1;
             let oldest = between
                 .clone()
@@ -246,8 +249,9 @@ impl History {
         Self(serde_json::to_vec(&failures).ok().map(Bytes::from))
     }
 
-    /// How long it took from the loss that was recorded last until a run that begins `now`, and this history with that wait in it;
-    /// `None` if the last failure is no loss, or another run has made up for it before.
+    /// How long it took from the loss that was recorded last until a run that begins `now`, and
+    /// this history with that wait in it; `None` if the last failure is no loss, or another run has
+    /// made up for it before.
     pub fn rerun(&self, now: Time) -> Option<(Span, Self)> {
         let mut failures = self.failures();
         let last = failures

@@ -1,7 +1,9 @@
-//! What tells one error from another: deaths of one fingerprint have the same cause, as far as their words show.
+//! What tells one error from another: deaths of one fingerprint have the same cause, as far as
+//! their words show.
 //!
-//! Numbers, ids, addresses and quoted texts differ from job to job and say nothing about the cause; what is left of the
-//! message, with the class of the error and the status of an HTTP answer, is the fingerprint.
+//! Numbers, ids, addresses and quoted texts differ from job to job and say nothing about the cause;
+//! what is left of the message, with the class of the error and the status of an HTTP answer, is
+//! the fingerprint.
 
 use crate::failure::{ErrorReport, History};
 use crate::verdict::Reason;
@@ -62,7 +64,8 @@ impl Fingerprint {
     }
 }
 
-/// A message without what differs from job to job: quoted texts and words with a digit become a mark each.
+/// A message without what differs from job to job: quoted texts and words with a digit become a
+/// mark each.
 fn gist(message: &str) -> String {
     let mut gist = String::new();
     let mut rest = message.chars().take(MESSAGE_CHARS_MAX).peekable();

@@ -1,7 +1,9 @@
-//! When a kind of jobs dies too often, or its dead letters no longer fit: stop starting it, and keep its work where it is.
+//! When a kind of jobs dies too often, or its dead letters no longer fit: stop starting it, and
+//! keep its work where it is.
 //!
-//! A gate counts deaths over a sliding time and shuts on too many, or at once when the dead-letter store refused one. How
-//! it finds out that all is well again is the [`Breaker`]'s affair: shut is open, and probes reopen it.
+//! A gate counts deaths over a sliding time and shuts on too many, or at once when the dead-letter
+//! store refused one. How it finds out that all is well again is the [`Breaker`]'s affair: shut is
+//! open, and probes reopen it.
 //!
 //! | shut by | reopens when |
 //! |---|---|
@@ -182,7 +184,8 @@ impl Gate {
         }
     }
 
-    /// Takes note that the dead-letter store has room: a gate shut for lack of it opens at once, any other stays as it is.
+    /// Takes note that the dead-letter store has room: a gate shut for lack of it opens at once,
+    /// any other stays as it is.
     pub fn room(&mut self, now: Time) {
         if self.shut == Some(Shut::Full) {
             self.shut = None;
@@ -191,9 +194,9 @@ impl Gate {
         }
     }
 
-    /// Takes note of how probes ended. A success is a run that did not die or, where lack of room shut the gate, one whose
-    /// death had room; a failure is one that died, or was refused. What ran through an open gate says nothing here: its
-    /// deaths are counted.
+    /// Takes note of how probes ended. A success is a run that did not die or, where lack of room
+    /// shut the gate, one whose death had room; a failure is one that died, or was refused. What
+    /// ran through an open gate says nothing here: its deaths are counted.
     pub fn record(&mut self, settings: &GateSettings, signals: &[Signal], now: Time) {
         if self.breaker.written_phase() == Phase::Closed {
             return;
@@ -208,7 +211,8 @@ impl Gate {
         }
     }
 
-    /// Takes note of all that workers tell. To a gate that lack of room shut, a probe whose death found room is a success.
+    /// Takes note of all that workers tell. To a gate that lack of room shut, a probe whose death
+    /// found room is a success.
     pub fn hear(&mut self, settings: &GateSettings, news: &GateNews, now: Time) {
         let lacked_room = self.shut == Some(Shut::Full);
         let signal = |end: &ProbeEnd| match *end {

@@ -387,7 +387,8 @@ impl Job {
 pub struct Claimant {
     /// The worker.
     pub worker: WorkerName,
-    /// The `now` of its claim, or of the seizure that gave it the job. A heartbeat leaves it as it is.
+    /// The `now` of its claim, or of the seizure that gave it the job. A heartbeat leaves it as it
+    /// is.
     pub since: Time,
     /// The end of its lease, unless it beats.
     pub until: Time,

@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// The fence. Every claim brings a number of its own, drawn at random, and all its jobs share it;
 /// a job taken over gets the number of whoever took it, and the old one is stale for ever.
 ///
-/// Random and not counted up: a counter could be set back by a crash that loses its last values, and would then
-/// hand a dead worker's number to a living one.
+/// Random and not counted up: a counter could be set back by a crash that loses its last values,
+/// and would then hand a dead worker's number to a living one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseNumber(i64);
 
@@ -61,20 +61,23 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Whether this lease may end a job that is held under `current`. Only the current one ever wins.
+    /// Whether this lease may end a job that is held under `current`. Only the current one ever
+    /// wins.
     pub fn wins(&self, current: Option<LeaseNumber>) -> bool {
         current == Some(self.number)
     }
 }
 
-/// Whether a claim that lasts until `until` has expired: its time is past, or so far ahead that it was given before the
-/// clock was set back. Such a claim would otherwise outlive its worker by as much as the clock was wrong.
+/// Whether a claim that lasts until `until` has expired: its time is past, or so far ahead that it
+/// was given before the clock was set back. Such a claim would otherwise outlive its worker by as
+/// much as the clock was wrong.
 pub fn is_expired(until: Time, now: Time) -> bool {
     until < now || until > now.after(LEASE_ASKED_MAX)
 }
 
-/// The new end of a claim whose worker asks for `asked`. A beat that comes late makes no claim shorter, but an end more
-/// than twice the asked term ahead was given before the clock was set back, and gives way.
+/// The new end of a claim whose worker asks for `asked`. A beat that comes late makes no claim
+/// shorter, but an end more than twice the asked term ahead was given before the clock was set
+/// back, and gives way.
 #[must_use]
 pub fn extended(current: Time, asked: Time, now: Time) -> Time {
     if current > longest_kept(asked, now) {
@@ -89,9 +92,10 @@ pub fn longest_kept(asked: Time, now: Time) -> Time {
     now.after(asked.since(now).times(2))
 }
 
-/// The new end of a claim whose worker was heard of last at `seen`; `None` if it stays as it is. Who was heard of in the future has not been
-/// since the clock was set back, and may be dead: its claim lasts as long from now on as it did from that sign of life on. Without this a
-/// dead worker would keep its jobs for as long as the clock was set back by.
+/// The new end of a claim whose worker was heard of last at `seen`; `None` if it stays as it is.
+/// Who was heard of in the future has not been since the clock was set back, and may be dead: its
+/// claim lasts as long from now on as it did from that sign of life on. Without this a dead worker
+/// would keep its jobs for as long as the clock was set back by.
 pub fn moved_back(until: Time, seen: Time, now: Time) -> Option<Time> {
     // An end before the sign of life has been moved already.
     (seen > now.after(SET_BACK_MIN) && until >= seen).then(|| now.after(until.since(seen)))

@@ -1,8 +1,8 @@
 //! The rules of backstop, and the port its stores implement.
 //!
-//! Everything here is a value or a function of values: no I/O, no clock, no randomness. `now` and every random
-//! draw are arguments. Two rules decide what belongs here: if two stores could disagree about it, it is in this
-//! crate; if two processes could race on it, it is in a store.
+//! Everything here is a value or a function of values: no I/O, no clock, no randomness. `now` and
+//! every random draw are arguments. Two rules decide what belongs here: if two stores could
+//! disagree about it, it is in this crate; if two processes could race on it, it is in a store.
 //!
 //! | where | what it decides |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Every bound in one place. A queue, batch, text or loop without an entry here is unbounded by mistake.
+//! Every bound in one place. A queue, batch, text or loop without an entry here is unbounded by
+//! mistake.
 
 use crate::time::Span;
 
@@ -14,18 +15,22 @@ pub const PAYLOAD_DEPTH_MAX: usize = 128;
 pub const CLAIM_JOBS_MAX: usize = 2_000;
 /// Bytes of payloads after which a claim hands out no further job. It hands out one job at least.
 pub const CLAIM_BYTES_MAX: usize = 4 << 20;
-/// Queues of a store, unless its configuration says otherwise. Beyond them a push to a new queue is refused.
+/// Queues of a store, unless its configuration says otherwise. Beyond them a push to a new queue is
+/// refused.
 pub const QUEUES_MAX: usize = 10_000;
 /// New queues that one token may name in pushes to one server process.
 pub const TOKEN_QUEUES_MAX: usize = 1_000;
-/// The store forgets a queue that has been empty for so long and that nobody configured. Longer than a day,
-/// so that a queue with one job a day keeps its totals.
+/// The store forgets a queue that has been empty for so long and that nobody configured. Longer
+/// than a day, so that a queue with one job a day keeps its totals.
 pub const QUEUE_KEPT_FOR: Span = Span::hours(48);
-/// Refusals in a row of one kind of call, with no answer in between, that a worker takes for the store's last word: at least so many.
+/// Refusals in a row of one kind of call, with no answer in between, that a worker takes for the
+/// store's last word: at least so many.
 pub const REFUSALS_MIN: u32 = 3;
-/// And for at least so long, or its longest lease. Rights are changed and servers take over within less.
+/// And for at least so long, or its longest lease. Rights are changed and servers take over within
+/// less.
 pub const REFUSED_FOR: Span = Span::secs(30);
-/// The same for a kind of call that this worker has never had an answer to: nothing says that it ever had the right to it.
+/// The same for a kind of call that this worker has never had an answer to: nothing says that it
+/// ever had the right to it.
 pub const REFUSED_AT_START_FOR: Span = Span::secs(5);
 /// Queues one claim may name.
 pub const CLAIM_QUEUES_MAX: usize = 256;
@@ -65,7 +70,8 @@ pub const PRUNE_QUEUES_MAX: usize = 500;
 pub const CALLER_READS_MAX: usize = 4;
 /// And so many more may wait for their turn.
 pub const CALLER_READS_WAITING_MAX: usize = 16;
-/// Callers whose reads are counted at once; beyond them, those with none under way are forgotten first.
+/// Callers whose reads are counted at once; beyond them, those with none under way are forgotten
+/// first.
 pub const CALLERS_MAX: usize = 1_000;
 /// Bodies and answers of this size and more are parsed and written off the serving threads.
 pub const LARGE_BYTES_MIN: usize = 256 << 10;
@@ -83,12 +89,15 @@ pub const AUDIT_KEPT: Span = Span::days(30);
 pub const PAGE_MAX: usize = 1_000;
 /// Bytes of payloads and histories after which a page of a list ends. It has one job at least.
 pub const PAGE_BYTES_MAX: usize = 4 << 20;
-/// Rows one page, or one call of an amendment, may look at before it answers short, with a cursor to go on.
+/// Rows one page, or one call of an amendment, may look at before it answers short, with a cursor
+/// to go on.
 pub const SCAN_MAX: usize = 50_000;
-/// A page takes no further look after this time: whoever reads on says so, and others work meanwhile.
+/// A page takes no further look after this time: whoever reads on says so, and others work
+/// meanwhile.
 pub const LOOK_FOR: Span = Span::millis(60);
 
-/// How old a comparison of a process's clock with the store's may be where it is asked for the time.
+/// How old a comparison of a process's clock with the store's may be where it is asked for the
+/// time.
 pub const CLOCK_COMPARED_EVERY: Span = Span::secs(10);
 
 /// How long a file whose disk failed stays closed before it is recovered once more, at first …
@@ -127,7 +136,8 @@ pub const STACK_CHARS_MAX: usize = 4_096;
 /// Characters of a response body.
 pub const RESPONSE_CHARS_MAX: usize = 2_048;
 
-/// How long a job goes back for whose handler's program could not be started: it may be on its way, with a deployment.
+/// How long a job goes back for whose handler's program could not be started: it may be on its way,
+/// with a deployment.
 pub const UNSTARTED_WAIT: Span = Span::secs(10);
 /// How often it is said that a handler's program cannot be started.
 pub const UNSTARTED_TOLD_EVERY: Span = Span::minutes(1);
@@ -139,17 +149,19 @@ pub const RETRY_STEPS_MAX: usize = 100;
 pub const LEASE_MIN: Span = Span::millis(500);
 /// The longest lease: it is also the longest a dead worker can hold a job.
 pub const LEASE_MAX: Span = Span::hours(24);
-/// The longest lease a store grants: an hour for a caller whose clock is ahead. Nobody can have asked for more.
+/// The longest lease a store grants: an hour for a caller whose clock is ahead. Nobody can have
+/// asked for more.
 pub const LEASE_ASKED_MAX: Span = LEASE_MAX.plus(Span::hours(1));
-/// A worker that was heard of last further ahead than this was heard of before the clock was set back. Clocks of one deployment are never so
-/// far apart for long.
+/// A worker that was heard of last further ahead than this was heard of before the clock was set
+/// back. Clocks of one deployment are never so far apart for long.
 pub const SET_BACK_MIN: Span = Span::minutes(1);
 /// Lost leases within [`LOST_WITHIN`] after which a job is held to kill its workers.
 pub const LOST_LEASES_MAX: usize = 3;
 /// The window of [`LOST_LEASES_MAX`].
 pub const LOST_WITHIN: Span = Span::hours(72);
 
-/// Letters of a stream's name: as many as a queue's, less the prefix of the queue that its dead letters lie in.
+/// Letters of a stream's name: as many as a queue's, less the prefix of the queue that its dead
+/// letters lie in.
 pub const STREAM_NAME_MAX: usize = QUEUE_NAME_MAX - "streams.".len();
 /// The most a rate limit counts.
 pub const RATE_COUNT_MAX: u32 = 10_000_000;
@@ -164,7 +176,8 @@ pub const OVERLAPS_MAX: usize = 1_000;
 pub const STREAM_KEY_BYTES_MAX: usize = 512;
 /// Bytes of a record's tenant.
 pub const TENANT_BYTES_MAX: usize = 256;
-/// The furthest a position is from 0: every JSON reader and every store keeps whole numbers up to here exactly.
+/// The furthest a position is from 0: every JSON reader and every store keeps whole numbers up to
+/// here exactly.
 pub const POSITION_MAX: i64 = (1 << 53) - 1;
 /// Records one offer takes in.
 pub const OFFER_MAX: usize = 5_000;
@@ -174,15 +187,18 @@ pub const STREAM_KEYS_MAX: usize = 5_000;
 pub const DUE_KEYS_MAX: usize = 1_000;
 /// Records of one key that a take brings along; those of the lowest positions.
 pub const WINDOW_RECORDS_MAX: usize = 256;
-/// Records a key holds: past it an offer is refused. Only a halted key, or one that nobody works on, gets there.
+/// Records a key holds: past it an offer is refused. Only a halted key, or one that nobody works
+/// on, gets there.
 pub const KEY_RECORDS_MAX: u64 = 20_000;
 /// Bytes of records after which a take hands out no further key.
 pub const TAKE_BYTES_MAX: usize = 32 << 20;
 /// Bytes of what the rules remember of a key.
 pub const STANDING_BYTES_MAX: usize = 64 << 10;
-/// Runs of misses remembered for each key; a record that comes for an older one counts as a duplicate.
+/// Runs of misses remembered for each key; a record that comes for an older one counts as a
+/// duplicate.
 pub const MISSED_RUNS_MAX: usize = 100;
-/// Records that come for a key out of order while the store does not answer, and are handled at once all the same.
+/// Records that come for a key out of order while the store does not answer, and are handled at
+/// once all the same.
 pub const ISLANDS_MAX: usize = 50;
 /// Late records remembered for each key.
 pub const LATE_MAX: usize = 20;
@@ -205,7 +221,8 @@ pub const GRACE_MIN: Span = Span::secs(1);
 pub const MADE_UP_MAX: u32 = 10_000;
 /// How long a schedule's ledger is kept at least: the last run of a monthly schedule is in it.
 pub const LEDGER_KEPT: Span = Span::days(32);
-/// Firings by hand that a day's page of a ledger holds. With one instant a minute the page then still fits into a cell.
+/// Firings by hand that a day's page of a ledger holds. With one instant a minute the page then
+/// still fits into a cell.
 pub const TRIGGERED_MAX: usize = 200;
 /// Pauses a schedule remembers; the oldest are forgotten first.
 pub const PAUSES_MAX: usize = 500;
@@ -217,7 +234,8 @@ pub const SCHEDULE_PAYLOAD_BYTES_MAX: usize = 64 << 10;
 pub const CRON_CHARS_MAX: usize = 256;
 /// Instants fired in one look at a schedule; the others follow at once.
 pub const FIRE_MAX: usize = 500;
-/// Changes of a zone's clock that are looked through for the next instant: two centuries of summer times.
+/// Changes of a zone's clock that are looked through for the next instant: two centuries of summer
+/// times.
 pub const CLOCK_CHANGES_MAX: usize = 400;
 
 /// Changes of phase a breaker remembers.
@@ -249,16 +267,19 @@ pub const SWEEP_QUERY_MAX: Span = Span::minutes(10);
 pub const SWEEP_RUN_MAX: Span = Span::minutes(30);
 /// Runs of a sweep that are remembered.
 pub const SWEEP_RUNS_MAX: usize = 50;
-/// Findings of a sweep whose recoveries are counted at one time; those beyond it are recovered without being counted.
+/// Findings of a sweep whose recoveries are counted at one time; those beyond it are recovered
+/// without being counted.
 pub const SWEEP_RECOVERED_MAX: usize = 50_000;
-/// Bytes of what one search of a sweep gives: keys, what rows are known by, and the payloads that are asked for.
+/// Bytes of what one search of a sweep gives: keys, what rows are known by, and the payloads that
+/// are asked for.
 pub const SWEEP_BYTES_MAX: usize = 32 << 20;
 /// The most recoveries of one finding.
 pub const SWEEP_RECOVERIES_MAX: u32 = 1_000;
 /// Rows, and live jobs, that are compared with each other for one sweep.
 pub const RECONCILE_MAX: usize = 100_000;
 
-/// Letters of a table's name: as many as a queue's, less the prefix of the queue that its dead letters lie in.
+/// Letters of a table's name: as many as a queue's, less the prefix of the queue that its dead
+/// letters lie in.
 pub const TABLE_NAME_MAX: usize = QUEUE_NAME_MAX - "tables.".len();
 /// Rows one pass over a table may take.
 pub const TABLE_RECORDS_MAX: usize = 10_000;
@@ -272,19 +293,23 @@ pub const TABLE_WAITS_MAX: u32 = 256;
 pub const TABLE_BANDS_MAX: usize = 100;
 /// How long a row stays with a runner that gives no sign of life.
 pub const TABLE_LEASE: Span = Span::secs(15);
-/// How far the clocks of a table's runners may be apart: a lease that ends later than that was given before the clock was set back.
+/// How far the clocks of a table's runners may be apart: a lease that ends later than that was
+/// given before the clock was set back.
 pub const TABLE_SKEW_MAX: Span = Span::minutes(5);
-/// Rows taken from a table at a time: those that run twice when their runner is killed are among them.
+/// Rows taken from a table at a time: those that run twice when their runner is killed are among
+/// them.
 pub const TABLE_CLAIM_MAX: usize = 200;
 /// Bytes of the keys of all rows of a table that are in somebody's hands: they share one cell.
 pub const TABLE_CLAIMED_BYTES_MAX: usize = 42 << 10;
 /// Bytes of a row's key. A row with a longer one is told of, and never taken.
 pub const TABLE_KEY_BYTES_MAX: usize = 512;
-/// Bytes of the places between which rows of a table that are tried by their age were last tried at different times.
+/// Bytes of the places between which rows of a table that are tried by their age were last tried at
+/// different times.
 pub const TABLE_STRETCHES_BYTES_MAX: usize = 2 << 10;
 /// Bytes of the rows of such a table that were tried out of their turn.
 pub const TABLE_ASIDE_BYTES_MAX: usize = 6 << 10;
-/// Bytes of the rows of such a table that their owner had locked when their turn came; out of the bytes of rows in hand.
+/// Bytes of the rows of such a table that their owner had locked when their turn came; out of the
+/// bytes of rows in hand.
 pub const TABLE_LOCKED_BYTES_MAX: usize = 6 << 10;
 /// How often all open rows of a table are looked at for those that no query for due rows can see.
 pub const TABLE_SURVEY_EVERY: Span = Span::hours(1);
@@ -298,7 +323,8 @@ pub const TABLE_BURIED_CELLS_MAX: usize = 250;
 pub const TABLE_WORDS_MAX: usize = 20;
 /// Expired rows, and failures of a pass, that are told one by one.
 pub const TABLE_TOLD_MAX: usize = 1_000;
-/// Characters of what is noted of a pass that failed: it shares a cell with the rows in somebody's hands.
+/// Characters of what is noted of a pass that failed: it shares a cell with the rows in somebody's
+/// hands.
 pub const TABLE_ERROR_CHARS_MAX: usize = 512;
 /// The longest that one statement on a user's table may take.
 pub const TABLE_STATEMENT_MAX: Span = Span::minutes(1);

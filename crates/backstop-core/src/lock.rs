@@ -10,8 +10,9 @@
 //! | held, and its time is over only because the clock leapt forward | taken: its holder has had no chance to extend it | theirs for longer |
 //! | held by somebody else since | taken | lost |
 //!
-//! A term is higher than every one before it as long as the lock is remembered, and follows the clock where it is not: the
-//! service behind a lock can refuse what comes under a lower term than it has seen. All who ask for one lock ask for the same span.
+//! A term is higher than every one before it as long as the lock is remembered, and follows the
+//! clock where it is not: the service behind a lock can refuse what comes under a lower term than
+//! it has seen. All who ask for one lock ask for the same span.
 
 use crate::lease::{extended, longest_kept};
 use crate::time::{Span, Time};
@@ -24,13 +25,14 @@ pub struct Held {
     pub term: u64,
     /// From then on it is free, unless it was extended.
     pub until: Time,
-    /// In whose name; nobody's, once it was given back. Who comes again in the same name takes it over.
+    /// In whose name; nobody's, once it was given back. Who comes again in the same name takes it
+    /// over.
     pub holder: String,
 }
 
 impl Held {
-    /// What stands once `holder` has asked for the lock; what stands of the other one, if it is not free. `leapt` is how far the clock was
-    /// set forward lately.
+    /// What stands once `holder` has asked for the lock; what stands of the other one, if it is not
+    /// free. `leapt` is how far the clock was set forward lately.
     pub fn acquire(
         standing: Option<&Self>,
         holder: &str,
@@ -40,7 +42,8 @@ impl Held {
     ) -> Result<Self, Self> {
         match standing {
             Some(held) if held.is_anothers(holder) && !held.is_over(now.before(leapt)) => {
-                // Given before the clock was set back; whether its holder still lives shows within a span.
+                // Given before the clock was set back; whether its holder still lives shows within
+                // a span.
                 let until = if held.until > longest_kept(now.after(span), now) {
                     now.after(span)
                 } else {
@@ -63,7 +66,8 @@ impl Held {
         }
     }
 
-    /// Whether somebody else had it and neither extended it nor gave it back: dead, or by another clock.
+    /// Whether somebody else had it and neither extended it nor gave it back: dead, or by another
+    /// clock.
     pub fn has_run_out(&self, holder: &str, now: Time) -> bool {
         self.is_anothers(holder) && self.is_over(now)
     }
@@ -76,8 +80,8 @@ impl Held {
         self.until < now
     }
 
-    /// What stands once the holder of `term` has given the lock back: free, with its term remembered. `None` if it is no longer the
-    /// holder.
+    /// What stands once the holder of `term` has given the lock back: free, with its term
+    /// remembered. `None` if it is no longer the holder.
     pub fn release(standing: Option<&Self>, term: u64, now: Time) -> Option<Self> {
         let held = standing.filter(|held| held.term == term)?;
         Some(Self {
@@ -87,7 +91,8 @@ impl Held {
         })
     }
 
-    /// What stands once the holder of `term` has asked for more time; `None` if it is no longer the holder.
+    /// What stands once the holder of `term` has asked for more time; `None` if it is no longer the
+    /// holder.
     pub fn extend(standing: Option<&Self>, term: u64, span: Span, now: Time) -> Option<Self> {
         let held = standing.filter(|held| held.term == term && !held.holder.is_empty())?;
         Some(Self {

@@ -1,4 +1,5 @@
-//! Names users choose: queues and the kinds of jobs in them, streams and the keys of their records, schedules.
+//! Names users choose: queues and the kinds of jobs in them, streams and the keys of their records,
+//! schedules.
 
 use crate::limits::{KIND_BYTES_MAX, QUEUE_NAME_MAX, STREAM_KEY_BYTES_MAX, STREAM_NAME_MAX};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,7 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Where a job waits. Letters, digits, `.`, `_` and `-`, so that it can stand in any key, path or label.
+/// Where a job waits. Letters, digits, `.`, `_` and `-`, so that it can stand in any key, path or
+/// label.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueName(Arc<str>);
 
@@ -54,8 +56,8 @@ fn is_plain(text: &str) -> bool {
     (1..=QUEUE_NAME_MAX).contains(&text.len()) && text.bytes().all(allowed)
 }
 
-/// Whether a text is of a length from 1 to `max`. PostgreSQL has no text with a NUL in it, and a name that only some
-/// stores take is no name.
+/// Whether a text is of a length from 1 to `max`. PostgreSQL has no text with a NUL in it, and a
+/// name that only some stores take is no name.
 fn is_text(text: &str, max: usize) -> bool {
     (1..=max).contains(&text.len()) && !text.contains('\0')
 }

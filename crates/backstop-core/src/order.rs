@@ -8,10 +8,12 @@
 //! | quiet | as it was | stop stands | nothing stands |
 //! | stop | as it was: to stop is more | as it was | nothing stands; too late once the worker says that it stops |
 //!
-//! So of two orders that are given at once the greater one stands, whichever comes first. An order is for one run of a worker, from its
-//! start to its end: a worker that is started again under the same name has not been asked for anything.
+//! So of two orders that are given at once the greater one stands, whichever comes first. An order
+//! is for one run of a worker, from its start to its end: a worker that is started again under the
+//! same name has not been asked for anything.
 //!
-//! A worker of a process has another id for each run. One that speaks through somebody else tells of itself what it likes:
+//! A worker of a process has another id for each run. One that speaks through somebody else tells
+//! of itself what it likes:
 //!
 //! | its call tells | the order is for | it is meant |
 //! |---|---|---|
@@ -26,8 +28,8 @@ use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A worker that does not say when it was started counts as another one after a silence of this length: the orders of before were not
-/// for it.
+/// A worker that does not say when it was started counts as another one after a silence of this
+/// length: the orders of before were not for it.
 pub const SILENCE_MAX: Span = Span::secs(30);
 
 /// What an operator says to a worker.
@@ -154,7 +156,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Whether this run is meant. An order for a run that was not known is for the one there was when it was given.
+    /// Whether this run is meant. An order for a run that was not known is for the one there was
+    /// when it was given.
     pub fn is_for(&self, run: &RunOf) -> bool {
         match &self.run {
             Some(meant) => *meant == run.id,
@@ -162,8 +165,9 @@ impl Standing {
         }
     }
 
-    /// Whether whoever makes a call is meant, by the table above. `last` is the run that was told last under its name; `was_silent` says
-    /// that it was not heard of for [`SILENCE_MAX`] before this call.
+    /// Whether whoever makes a call is meant, by the table above. `last` is the run that was told
+    /// last under its name; `was_silent` says that it was not heard of for [`SILENCE_MAX`] before
+    /// this call.
     pub fn is_for_call(&self, told: &Told, last: Option<&str>, was_silent: bool) -> bool {
         let is_of = |run: Option<&str>| self.run.is_none() || self.run.as_deref() == run;
         match told {

@@ -1,4 +1,5 @@
-//! A job's payload: bytes that come back as they went in, checked once to be JSON and never parsed again.
+//! A job's payload: bytes that come back as they went in, checked once to be JSON and never parsed
+//! again.
 
 use crate::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
 use bytes::Bytes;
@@ -43,7 +44,8 @@ impl Payload {
         Ok(Self(bytes))
     }
 
-    /// A payload of bytes that a JSON parser has read already, if they are within the limits: they are not parsed again.
+    /// A payload of bytes that a JSON parser has read already, if they are within the limits: they
+    /// are not parsed again.
     pub fn parsed(bytes: impl Into<Bytes>) -> Result<Self, BadPayload> {
         let bytes = bytes.into();
         if bytes.len() > PAYLOAD_BYTES_MAX {
@@ -55,7 +57,8 @@ impl Payload {
         }
     }
 
-    /// The payload a store kept. It was checked when it came in; whatever comes back is what there is.
+    /// The payload a store kept. It was checked when it came in; whatever comes back is what there
+    /// is.
     pub fn stored(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
     }

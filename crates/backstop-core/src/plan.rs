@@ -4,7 +4,8 @@ use crate::lease::Leased;
 use crate::limits::{CLAIM_BYTES_MAX, CLAIM_QUEUES_MAX};
 use crate::name::QueueName;
 
-/// Jobs that are worth a claim while there is still enough to do: what a claim costs by itself is little beside so many.
+/// Jobs that are worth a claim while there is still enough to do: what a claim costs by itself is
+/// little beside so many.
 const WORTH_A_CLAIM: usize = 250;
 
 /// One queue of a worker, as it stands now.
@@ -31,9 +32,9 @@ pub struct Want {
     pub max: usize,
 }
 
-/// What to claim now: nothing for a lane that has enough, and for the others no more than `total_max` together,
-/// shared so that a large lane cannot crowd out a small one. `turn` rotates who is served first when there is less
-/// than one job each.
+/// What to claim now: nothing for a lane that has enough, and for the others no more than
+/// `total_max` together, shared so that a large lane cannot crowd out a small one. `turn` rotates
+/// who is served first when there is less than one job each.
 pub fn wants(lanes: &[Lane], total_max: usize, turn: usize) -> Vec<Want> {
     let asked: Vec<usize> = lanes.iter().map(Lane::room).collect();
     let granted = share(&asked, total_max, turn);
@@ -54,8 +55,8 @@ pub fn wants(lanes: &[Lane], total_max: usize, turn: usize) -> Vec<Want> {
     wants
 }
 
-/// Bytes of payloads after which a claim hands out no further job of one of its queues, where the store asks
-/// each queue by itself.
+/// Bytes of payloads after which a claim hands out no further job of one of its queues, where the
+/// store asks each queue by itself.
 pub const fn claim_bytes_of_each(queues: usize) -> usize {
     if queues == 0 {
         CLAIM_BYTES_MAX
@@ -64,8 +65,8 @@ pub const fn claim_bytes_of_each(queues: usize) -> usize {
     }
 }
 
-/// Whether the bound in bytes may have ended a claim before `queue` gave all it had: then a short answer does not say
-/// that the queue is empty.
+/// Whether the bound in bytes may have ended a claim before `queue` gave all it had: then a short
+/// answer does not say that the queue is empty.
 pub fn is_cut_short(queue: &QueueName, wants: &[Want], granted: &[Leased]) -> bool {
     let bytes = |leased: &Leased| leased.payload.len();
     let all: usize = granted.iter().map(bytes).sum();
@@ -78,9 +79,10 @@ pub fn is_cut_short(queue: &QueueName, wants: &[Want], granted: &[Leased]) -> bo
 }
 
 impl Lane {
-    /// How many jobs to ask for. A claim costs the same for one job as for many, so a lane whose handlers are all
-    /// busy waits until half its buffer is used, or until there is room for [`WORTH_A_CLAIM`]: in a large buffer the other half would
-    /// be used up before the answer is here.
+    /// How many jobs to ask for. A claim costs the same for one job as for many, so a lane whose
+    /// handlers are all busy waits until half its buffer is used, or until there is room for
+    /// [`WORTH_A_CLAIM`]: in a large buffer the other half would be used up before the answer is
+    /// here.
     fn room(&self) -> usize {
         let held = self.running + self.buffered;
         let room = (self.concurrency + self.prefetch).saturating_sub(held);

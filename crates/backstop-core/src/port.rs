@@ -1,7 +1,8 @@
 //! The port: what a store must do. Batches only, no optional methods, no capability flags.
 //!
-//! Every method takes `now` on the deployment's one time line, is atomic, and is safe to repeat after an unknown
-//! outcome. A "no" is a value per item; an error means that the store itself failed.
+//! Every method takes `now` on the deployment's one time line, is atomic, and is safe to repeat
+//! after an unknown outcome. A "no" is a value per item; an error means that the store itself
+//! failed.
 
 pub mod backlog;
 pub mod cells;

@@ -1,5 +1,5 @@
-//! How many jobs of a queue may start in which time, over all workers: a bucket that runs of jobs fill and that time
-//! empties, at an even pace (GCRA).
+//! How many jobs of a queue may start in which time, over all workers: a bucket that runs of jobs
+//! fill and that time empties, at an even pace (GCRA).
 //!
 //! | what | rule |
 //! |---|---|
@@ -11,14 +11,15 @@
 //! | a clock that is set back | what was taken counts from now on: the wait is never longer than it takes to empty a full bucket, and a minute |
 //! | a limit that is changed | what was taken counts under the new one |
 //!
-//! Whole numbers throughout: one run weighs `per` microseconds, and each microsecond takes `count` away. Nothing is rounded, so a
-//! pace of 21,600 a minute stays one for ever.
+//! Whole numbers throughout: one run weighs `per` microseconds, and each microsecond takes `count`
+//! away. Nothing is rounded, so a pace of 21,600 a minute stays one for ever.
 
 use crate::limits::{DELAY_MAX, RATE_COUNT_MAX, RATE_PER_MAX, RATE_PER_MIN};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// Clocks of one deployment are no further apart than this; one that is further behind was set back.
+/// Clocks of one deployment are no further apart than this; one that is further behind was set
+/// back.
 const APART_MAX: Span = Span::minutes(1);
 
 /// How many jobs may start in which time, and what becomes of one that is too many.
@@ -79,7 +80,8 @@ impl RateLimit {
         }
     }
 
-    /// How long a job that is over the limit goes back for, when there is room for one in `free_in`.
+    /// How long a job that is over the limit goes back for, when there is room for one in
+    /// `free_in`.
     pub fn back_for(&self, free_in: Span) -> Span {
         self.over.unwrap_or_else(|| free_in.max(BACK_MIN))
     }
@@ -160,8 +162,9 @@ impl Rate {
         ))
     }
 
-    /// The time by which the bucket goes when it is `now` for whoever asks. Two whose clocks differ would otherwise empty it anew with
-    /// every turn: one takes the time back, the other lets it pass again.
+    /// The time by which the bucket goes when it is `now` for whoever asks. Two whose clocks differ
+    /// would otherwise empty it anew with every turn: one takes the time back, the other lets it
+    /// pass again.
     fn as_of(&self, now: Time) -> Time {
         if self.at.since(now) <= APART_MAX {
             now.max(self.at)
@@ -170,7 +173,8 @@ impl Rate {
         }
     }
 
-    /// What is left in the bucket; never more than it holds, whatever the clock or another limit did to it.
+    /// What is left in the bucket; never more than it holds, whatever the clock or another limit
+    /// did to it.
     fn level_at(&self, limit: &RateLimit, now: Time) -> i128 {
         let emptied = i128::from(now.since(self.at).as_micros()) * i128::from(limit.count);
         (i128::from(self.level) - emptied).clamp(0, limit.room())

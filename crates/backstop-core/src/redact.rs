@@ -1,8 +1,10 @@
-//! What must not be shown: the values of fields whose names say that they are secret, and values that are known to be.
+//! What must not be shown: the values of fields whose names say that they are secret, and values
+//! that are known to be.
 //!
-//! In JSON a field is a field. In free text (messages, stack traces, bodies of answers) a name followed by `=` or `:` is
-//! taken for one, and so is the password in an address. Where it is not certain how far a value reaches, more is hidden
-//! rather than less. Every text is read once, from its start to its end.
+//! In JSON a field is a field. In free text (messages, stack traces, bodies of answers) a name
+//! followed by `=` or `:` is taken for one, and so is the password in an address. Where it is not
+//! certain how far a value reaches, more is hidden rather than less. Every text is read once, from
+//! its start to its end.
 
 mod text;
 mod value;
@@ -52,15 +54,15 @@ impl Redaction {
         }
     }
 
-    /// Whether a field of this name is secret: its name contains one of the names, in whatever case and however its
-    /// words are set apart. `db_password`, `X-Api-Key` and `apiKey` are.
+    /// Whether a field of this name is secret: its name contains one of the names, in whatever case
+    /// and however its words are set apart. `db_password`, `X-Api-Key` and `apiKey` are.
     pub fn is_secret(&self, field: &str) -> bool {
         let field = plain(field);
         self.names.iter().any(|name| field.contains(name.as_str()))
     }
 
-    /// A payload with the values of its secret fields replaced, at any depth, and every other byte as it was. What is
-    /// not JSON is free text.
+    /// A payload with the values of its secret fields replaced, at any depth, and every other byte
+    /// as it was. What is not JSON is free text.
     pub fn payload(&self, bytes: &[u8]) -> Vec<u8> {
         match std::str::from_utf8(bytes) {
             Ok(text) if is_json(text) => self.json(text).into_bytes(),

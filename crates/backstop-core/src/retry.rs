@@ -1,8 +1,8 @@
 //! How long to wait after a failure, and when to stop.
 //!
-//! A policy is a curve (how the wait grows), a jitter (how it is spread) and two ends (attempts, age). Its answer is
-//! a function of the failure count, the job's age and one random draw, so that a wait can be stored, repeated
-//! and tested.
+//! A policy is a curve (how the wait grows), a jitter (how it is spread) and two ends (attempts,
+//! age). Its answer is a function of the failure count, the job's age and one random draw, so that
+//! a wait can be stored, repeated and tested.
 
 mod preview;
 mod written;
@@ -132,8 +132,8 @@ pub enum Next {
 }
 
 impl Default for RetryPolicy {
-    /// What `{"kind":"exponential"}` means, and what streams and `with_retry` begin with: three runs; after 1 s and 2 s, up to a
-    /// quarter more. Queues begin with [`RetryPolicy::of_queues`].
+    /// What `{"kind":"exponential"}` means, and what streams and `with_retry` begin with: three
+    /// runs; after 1 s and 2 s, up to a quarter more. Queues begin with [`RetryPolicy::of_queues`].
     fn default() -> Self {
         let curve = Curve::Exponential {
             base: Span::secs(1),
@@ -150,8 +150,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// What a job gets whose queue has no policy, or one that names no kind: 20 runs in about nine hours, so that jobs outlive the
-    /// restart, and the outage, of the service behind them.
+    /// What a job gets whose queue has no policy, or one that names no kind: 20 runs in about nine
+    /// hours, so that jobs outlive the restart, and the outage, of the service behind them.
     pub const fn of_queues() -> Self {
         let curve = Curve::Exponential {
             base: Span::secs(1),
@@ -166,8 +166,9 @@ impl RetryPolicy {
         }
     }
 
-    /// A policy of your own: what `curve` answers for failure count, age and a random draw is the wait, at most ten years;
-    /// `None` ends the job. It must answer the same for the same arguments. Three attempts, unless changed.
+    /// A policy of your own: what `curve` answers for failure count, age and a random draw is the
+    /// wait, at most ten years; `None` ends the job. It must answer the same for the same
+    /// arguments. Three attempts, unless changed.
     pub fn custom(curve: impl Fn(u32, Span, Roll) -> Option<Span> + Send + Sync + 'static) -> Self {
         let curve = Curve::Custom(CustomCurve(Arc::new(curve)));
         Self {
@@ -194,7 +195,8 @@ impl RetryPolicy {
             .map_or(Next::TooOld, Next::In)
     }
 
-    /// The wait after `failures` failures, whatever the ends say; `None` past the last band of a progressive curve.
+    /// The wait after `failures` failures, whatever the ends say; `None` past the last band of a
+    /// progressive curve.
     pub fn wait(&self, failures: u32, age: Span, roll: Roll) -> Option<Span> {
         let wait = self.curve.wait(failures, age, roll)?;
         Some(self.jitter.spread(wait, roll))

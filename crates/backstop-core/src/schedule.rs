@@ -7,17 +7,18 @@
 //! | [`ledger`] | what became of an instant, and how a day of that is kept |
 //! | [`standing`] | since when a schedule counts, and when it was paused |
 //!
-//! One firing for each instant, however many processes run and wherever they are killed, in three steps of which each can
-//! be repeated:
+//! One firing for each instant, however many processes run and wherever they are killed, in three
+//! steps of which each can be repeated:
 //!
-//! 1. What becomes of an instant is agreed on: the first entry in the ledger counts, by compare-and-set. To fire is
-//!    entered as *due*.
-//! 2. Whatever is due is enqueued, by whoever sees it: with an id and a unique key that the instant gives, so that the
-//!    second one is answered with the first.
-//! 3. Once the queue has it, *due* becomes *fired*, *late* or *made up*, as the time says at which the job came in.
+//! 1. What becomes of an instant is agreed on: the first entry in the ledger counts, by
+//!    compare-and-set. To fire is entered as *due*.
+//! 2. Whatever is due is enqueued, by whoever sees it: with an id and a unique key that the instant
+//!    gives, so that the second one is answered with the first.
+//! 3. Once the queue has it, *due* becomes *fired*, *late* or *made up*, as the time says at which
+//!    the job came in.
 //!
-//! Agreeing first means that no process can fire what another one has just given up: an instant has a job if and only if
-//! the ledger says so.
+//! Agreeing first means that no process can fire what another one has just given up: an instant has
+//! a job if and only if the ledger says so.
 
 pub mod cron;
 pub mod decide;
@@ -175,7 +176,8 @@ impl Schedule {
         self.cron.instants(&self.timezone, after).next()
     }
 
-    /// The job of an instant: the same one for everybody, and never again for as long as anybody could ask for it.
+    /// The job of an instant: the same one for everybody, and never again for as long as anybody
+    /// could ask for it.
     pub fn job(&self, instant: Time) -> NewJob {
         let text = run_name(&self.name, instant);
         let key =

@@ -1,9 +1,10 @@
 //! What a retry policy, with or without a breaker, does to a service that is out for a while.
 //!
-//! A queue on paper: jobs arrive, a few run at a time, each calls the service once. Calls that overlap the outage fail,
-//! and their jobs wait as the policy says, go to the tail when due, and are dead after their last attempt. A breaker keeps
-//! jobs in the queue, at no attempt's cost. The rules are not told again here: waits are the policy's own, admissions
-//! the breaker's own. The same scenario gives the same answer, to the last bit.
+//! A queue on paper: jobs arrive, a few run at a time, each calls the service once. Calls that
+//! overlap the outage fail, and their jobs wait as the policy says, go to the tail when due, and
+//! are dead after their last attempt. A breaker keeps jobs in the queue, at no attempt's cost. The
+//! rules are not told again here: waits are the policy's own, admissions the breaker's own. The
+//! same scenario gives the same answer, to the last bit.
 
 mod run;
 mod scenario;
@@ -17,7 +18,8 @@ use crate::time::Span;
 /// A queue, and an outage of the service behind it. Times count from the beginning.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scenario {
-    /// Jobs that arrive in a second, on average: each at a random moment of its own share of the second.
+    /// Jobs that arrive in a second, on average: each at a random moment of its own share of the
+    /// second.
     pub arrivals_per_second: f64,
     /// When the simulation ends; jobs arrive until then.
     pub run_for: Span,
@@ -58,9 +60,11 @@ pub struct Simulated {
     pub probes: u64,
     /// The most calls that began in one bucket after the outage.
     pub peak_calls_per_bucket_after_recovery: u64,
-    /// Where the first bucket with so many begins; the end of the outage if there was no call after it.
+    /// Where the first bucket with so many begins; the end of the outage if there was no call after
+    /// it.
     pub peak_after_recovery_at: Span,
-    /// When, after the outage, no job waited any more: neither for its turn nor for its next attempt.
+    /// When, after the outage, no job waited any more: neither for its turn nor for its next
+    /// attempt.
     pub backlog_gone_at: Option<Span>,
 }
 

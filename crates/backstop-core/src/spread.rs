@@ -1,5 +1,5 @@
-//! How long runs took and how long their jobs waited, counted in buckets: small enough to be kept for every minute, and added up in any
-//! order to the same.
+//! How long runs took and how long their jobs waited, counted in buckets: small enough to be kept
+//! for every minute, and added up in any order to the same.
 //!
 //! | | |
 //! |---|---|
@@ -82,8 +82,8 @@ impl Histogram {
         &self.0
     }
 
-    /// What so many per cent did not exceed, as if those of a bucket were spread over it evenly; of the last bucket its beginning. `None`
-    /// of none.
+    /// What so many per cent did not exceed, as if those of a bucket were spread over it evenly; of
+    /// the last bucket its beginning. `None` of none.
     pub fn percentile(&self, percent: u8) -> Option<Span> {
         let rank = share(self.count(), percent.min(100)).max(1);
         let mut before = 0_u64;

@@ -1,10 +1,12 @@
-//! Ordered streams: records that arrive out of order, twice, late or never are handled per key in the order of their
-//! positions, once, and what is missing is declared missing once, and only after it was waited for.
+//! Ordered streams: records that arrive out of order, twice, late or never are handled per key in
+//! the order of their positions, once, and what is missing is declared missing once, and only after
+//! it was waited for.
 //!
-//! A [`Window`] is what is known of one key: its watermark, the records it holds, what it waits for. Arrivals are put in
-//! with [`Window::arrive`]; [`Window::next`] then says step by step what follows. A [`Note`] is a fact the window has already
-//! taken in; a [`Call`] asks for the handler, and the window goes on with [`Window::done`], [`Window::failed`] or
-//! [`Window::buried`]. Nothing here reads a clock or a store: a worker, a replay and a test go through the same steps.
+//! A [`Window`] is what is known of one key: its watermark, the records it holds, what it waits
+//! for. Arrivals are put in with [`Window::arrive`]; [`Window::next`] then says step by step what
+//! follows. A [`Note`] is a fact the window has already taken in; a [`Call`] asks for the handler,
+//! and the window goes on with [`Window::done`], [`Window::failed`] or [`Window::buried`]. Nothing
+//! here reads a clock or a store: a worker, a replay and a test go through the same steps.
 //!
 //! | a record at | of a key that | is |
 //! |---|---|---|
@@ -27,7 +29,8 @@
 //! | has a record whose handler failed | is blocked until its next attempt; nothing is given up meanwhile |
 //! | has a record that failed for good | goes past it, or halts until somebody acts |
 //!
-//! The watermark moves with misses as it does with records, so that a crash between two of them repeats none.
+//! The watermark moves with misses as it does with records, so that a crash between two of them
+//! repeats none.
 
 mod alarm;
 mod call;

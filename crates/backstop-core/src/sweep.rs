@@ -1,7 +1,8 @@
 //! What becomes of the rows that a sweep finds: work that was never queued, or got lost on its way.
 //!
-//! A finding is a row of the user's data that is unprocessed and older than the sweep's threshold. Its job is known by a
-//! unique key that is made of the row, so that a row whose work is in hand is never given a second job.
+//! A finding is a row of the user's data that is unprocessed and older than the sweep's threshold.
+//! Its job is known by a unique key that is made of the row, so that a row whose work is in hand is
+//! never given a second job.
 //!
 //! | the row's key is held by | a dead letter has its key | recovered before | its fate |
 //! |---|---|---|---|
@@ -12,17 +13,19 @@
 //! | nobody | no | less often than the sweep allows | recover: a job is enqueued under the key |
 //! | nobody | no | as often | give up: it is buried as a dead letter |
 //!
-//! A job that was cancelled holds no key, and its row is lost as any other: to cancel says that this job is not to run, and nothing of the row. Whoever means
-//! the work not to be done marks the row as processed. Should the key outlast the cancelled job instead, later work under that key, which somebody
-//! does mean, would be taken for a duplicate.
+//! A job that was cancelled holds no key, and its row is lost as any other: to cancel says that
+//! this job is not to run, and nothing of the row. Whoever means the work not to be done marks the
+//! row as processed. Should the key outlast the cancelled job instead, later work under that key,
+//! which somebody does mean, would be taken for a duplicate.
 //!
-//! A second row with the same key shares the fate of the first, and gets no job of its own: where the first is recovered or given up,
-//! it is repeated.
+//! A second row with the same key shares the fate of the first, and gets no job of its own: where
+//! the first is recovered or given up, it is repeated.
 //!
-//! A key is one of its queue. A dead letter that somebody moved to another queue is that queue's from then on, and its row, if it is not
-//! marked as processed, gets a new job in this one: whoever means the moved one to do the work marks the row, or requeues the
-//! letter where it is. To look for the key in other queues would be worse: there it may stand for other work, and lost work would
-//! pass for alive.
+//! A key is one of its queue. A dead letter that somebody moved to another queue is that queue's
+//! from then on, and its row, if it is not marked as processed, gets a new job in this one: whoever
+//! means the moved one to do the work marks the row, or requeues the letter where it is. To look
+//! for the key in other queues would be worse: there it may stand for other work, and lost work
+//! would pass for alive.
 
 mod column;
 mod query;

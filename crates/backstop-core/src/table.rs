@@ -1,6 +1,7 @@
 //! Which rows of a user's own backlog table are due.
 //!
-//! A row is open while its status is the word for new or for error. What becomes of an open row, `now`:
+//! A row is open while its status is the word for new or for error. What becomes of an open row,
+//! `now`:
 //!
 //! | the row | by failures (Fibonacci, and every policy that counts) | by age (progressive) |
 //! |---|---|---|
@@ -13,15 +14,18 @@
 //! | a tick of its band lies in (last pass, now], or there was no pass yet | | due |
 //! | otherwise | waits | waits |
 //!
-//! A band's ticks are the multiples of its period since 1970, so that they survive restarts; after a downtime a row is due once, however
-//! many ticks went by. The age of a row is its age now, and equality stays in the younger band: where several bands fire together, the row
-//! is tried once. A last pass in the future counts as a pass now. What a pass that is cut at its limit leaves of its tick, and what becomes
-//! of it when the next tick fires, is in [`Desk::leg`].
+//! A band's ticks are the multiples of its period since 1970, so that they survive restarts; after
+//! a downtime a row is due once, however many ticks went by. The age of a row is its age now, and
+//! equality stays in the younger band: where several bands fire together, the row is tried once. A
+//! last pass in the future counts as a pass now. What a pass that is cut at its limit leaves of its
+//! tick, and what becomes of it when the next tick fires, is in [`Desk::leg`].
 //!
-//! The wait after a failure is the same for all rows: what a jitter draws is drawn once for each number of failures. A query can then
-//! tell the due rows from the others, before it cuts them at its limit, and what comes back together is spread by that limit.
+//! The wait after a failure is the same for all rows: what a jitter draws is drawn once for each
+//! number of failures. A query can then tell the due rows from the others, before it cuts them at
+//! its limit, and what comes back together is spread by that limit.
 //!
-//! [`Rules::judge`] is the rule for one row; [`Rules::criteria`] says the same as bounds that a query can be made of.
+//! [`Rules::judge`] is the rule for one row; [`Rules::criteria`] says the same as bounds that a
+//! query can be made of.
 
 mod criteria;
 pub mod date;
@@ -45,7 +49,8 @@ pub struct Rules {
 
 #[derive(Clone, PartialEq, Debug)]
 enum Strategy {
-    /// After so many failures so long a wait: the first of these after one failure, the last of them from there on.
+    /// After so many failures so long a wait: the first of these after one failure, the last of
+    /// them from there on.
     ByFailures {
         waits: Vec<Span>,
         max_failures: Option<u32>,
@@ -88,15 +93,16 @@ pub struct OpenRow {
 pub enum Fate {
     /// It is to be tried.
     Due,
-    /// It is left alone until then; a row that is tried by its age may have grown out of its band by then.
+    /// It is left alone until then; a row that is tried by its age may have grown out of its band
+    /// by then.
     Waits(Time),
     /// It is never tried again.
     Expired,
 }
 
 impl Rules {
-    /// The rules of a table with this strategy. Without a `max_age` a progressive strategy ends with its last band, any other after
-    /// 30 days.
+    /// The rules of a table with this strategy. Without a `max_age` a progressive strategy ends
+    /// with its last band, any other after 30 days.
     pub fn new(policy: &RetryPolicy, max_age: Option<Span>) -> Result<Self, BadRules> {
         if policy.max_age().is_some() {
             return Err(BadRules::AgeInStrategy);
@@ -217,7 +223,8 @@ fn by_age(bands: &[Band], max_age: Option<Span>) -> Result<Rules, BadRules> {
     })
 }
 
-/// The waits after one failure and more, up to where they no longer change; `None` if they are code.
+/// The waits after one failure and more, up to where they no longer change; `None` if they are
+/// code.
 fn waits(policy: &RetryPolicy) -> Option<Vec<Span>> {
     if !policy.is_stored() {
         return None;

@@ -1,4 +1,5 @@
-//! Text from elsewhere on its way to a terminal, a shell or a log: the one place that makes it harmless.
+//! Text from elsewhere on its way to a terminal, a shell or a log: the one place that makes it
+//! harmless.
 //!
 //! | text | what becomes of it |
 //! |---|---|
@@ -8,7 +9,8 @@
 
 use std::fmt::Write;
 
-/// Whether a terminal acts on this character instead of showing it: controls, line ends, and what turns the order of text around.
+/// Whether a terminal acts on this character instead of showing it: controls, line ends, and what
+/// turns the order of text around.
 pub const fn is_control(c: char) -> bool {
     matches!(
         c,
@@ -43,7 +45,8 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// JSON with the same value, in which no character is left that a terminal acts on. Such characters stand in strings only.
+/// JSON with the same value, in which no character is left that a terminal acts on. Such characters
+/// stand in strings only.
 pub fn escaped_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {

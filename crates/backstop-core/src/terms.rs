@@ -1,4 +1,5 @@
-//! What a job carries beside its payload: its own retry policy, and where in a trace it was pushed from.
+//! What a job carries beside its payload: its own retry policy, and where in a trace it was pushed
+//! from.
 //!
 //! Stores keep it as bytes and never look inside. A job with neither has none.
 //!
@@ -54,8 +55,8 @@ impl Terms {
         self.0.as_deref()
     }
 
-    /// The policy; `None` if the job has none of its own, or if what was kept cannot be read any more:
-    /// the queue's policy then decides, and the job goes on.
+    /// The policy; `None` if the job has none of its own, or if what was kept cannot be read any
+    /// more: the queue's policy then decides, and the job goes on.
     pub fn retry(&self) -> Option<RetryPolicy> {
         let bytes = self.0.as_deref()?;
         let policy = if bytes.first() == Some(&TRACED) {

@@ -52,8 +52,8 @@ impl Time {
         Span(if micros < 0 { 0 } else { micros })
     }
 
-    /// Whether this is later than `now` by more than clocks of one deployment may be apart: whoever wrote it down had a clock that
-    /// was ahead, and has been set right since.
+    /// Whether this is later than `now` by more than clocks of one deployment may be apart: whoever
+    /// wrote it down had a clock that was ahead, and has been set right since.
     pub fn is_ahead_of(self, now: Self) -> bool {
         self > now.after(CLOCKS_APART)
     }
@@ -63,7 +63,8 @@ impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_microsecond(self.0) {
             Ok(timestamp) => write!(f, "{timestamp}"),
-            // Outside years -9999 to 9999 there is no RFC 3339 form; the number still says which instant it is.
+            // Outside years -9999 to 9999 there is no RFC 3339 form; the number still says which
+            // instant it is.
             Err(_) => write!(f, "{}us", self.0),
         }
     }
@@ -212,7 +213,8 @@ const UNITS: [(&str, i64); 6] = [
 ];
 
 impl Span {
-    /// As people read it, to a tenth of a second below a minute and in its two largest units above: `250ms`, `1.2s`, `1m 3s`.
+    /// As people read it, to a tenth of a second below a minute and in its two largest units above:
+    /// `250ms`, `1.2s`, `1m 3s`.
     pub fn plain(self) -> String {
         const LARGE: [(&str, i64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
         let (secs, tenths) = (self.0 / 1_000_000, self.0 % 1_000_000 / 100_000);
@@ -277,7 +279,8 @@ fn parse_span(text: &str) -> Option<Span> {
     Some(Span(whole.checked_add(fraction_micros(fraction, *size)?)?))
 }
 
-/// `fraction` decimal digits of a unit of `size` microseconds, if that is a whole number of microseconds.
+/// `fraction` decimal digits of a unit of `size` microseconds, if that is a whole number of
+/// microseconds.
 fn fraction_micros(fraction: &str, size: i64) -> Option<i64> {
     if fraction.is_empty() {
         return Some(0);

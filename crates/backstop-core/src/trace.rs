@@ -1,7 +1,8 @@
-//! Where a job was pushed from, as a trace tells it: the W3C's `traceparent`, carried beside the payload.
+//! Where a job was pushed from, as a trace tells it: the W3C's `traceparent`, carried beside the
+//! payload.
 //!
-//! Only what the recommendation's version 00 defines is kept: the ids and the flags. A later version reads as far as
-//! that goes, as it demands.
+//! Only what the recommendation's version 00 defines is kept: the ids and the flags. A later
+//! version reads as far as that goes, as it demands.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;

@@ -1,11 +1,12 @@
 //! Unique keys: one live job for a key, held by the job itself and by nothing beside it.
 //!
-//! A key is looked up in its queue. The job that took it holds it while it is in one of the key's states and,
-//! if the key has a period, no longer than that after the job came in.
+//! A key is looked up in its queue. The job that took it holds it while it is in one of the key's
+//! states and, if the key has a period, no longer than that after the job came in.
 //!
-//! A key that is held in a final state outlasts its job: when the job is removed the key stays behind, until its period
-//! is over and a pruning forgets it. Without a period it stays for ever, which is what it asks for: work that is never to
-//! be done twice. Every such key takes its place in the store for good.
+//! A key that is held in a final state outlasts its job: when the job is removed the key stays
+//! behind, until its period is over and a pruning forgets it. Without a period it stays for ever,
+//! which is what it asks for: work that is never to be done twice. Every such key takes its place
+//! in the store for good.
 
 mod sameness;
 
@@ -145,8 +146,8 @@ impl Hold {
         self.states.contains(state) && !self.is_over(now)
     }
 
-    /// Whether a holder still has the key, also one that is gone, which has no state: a job is only removed with its key left
-    /// behind if its last state still held it.
+    /// Whether a holder still has the key, also one that is gone, which has no state: a job is only
+    /// removed with its key left behind if its last state still held it.
     pub fn is_held_by(&self, state: Option<State>, now: Time) -> bool {
         state.map_or_else(|| !self.is_over(now), |state| self.is_held(state, now))
     }

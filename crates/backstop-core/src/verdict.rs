@@ -1,7 +1,7 @@
 //! What the end of a run means for its job.
 //!
-//! A handler says how its run ended; [`judge`] turns that into an [`Outcome`]; [`Outcome::transition`] says what a
-//! store has to change. Nothing else decides a retry.
+//! A handler says how its run ended; [`judge`] turns that into an [`Outcome`];
+//! [`Outcome::transition`] says what a store has to change. Nothing else decides a retry.
 //!
 //! | ending | outcome | attempt spent |
 //! |---|---|---|
@@ -40,7 +40,8 @@ pub enum Ending {
         error: ErrorReport,
         /// What the handler thinks should follow.
         advice: Advice,
-        /// Whether the run got further than those before it: failures before it then no longer count.
+        /// Whether the run got further than those before it: failures before it then no longer
+        /// count.
         progressed: bool,
     },
     /// The handler wants to be called again later; nothing went wrong.
@@ -52,8 +53,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// What it says about the service behind the handler. A job that was refused for its own sake, or put off, says
-    /// nothing.
+    /// What it says about the service behind the handler. A job that was refused for its own sake,
+    /// or put off, says nothing.
     pub const fn sign(&self) -> Sign {
         match self {
             Self::Done => Sign::Success,
@@ -244,8 +245,8 @@ pub struct Settlement {
     pub outcome: Outcome,
 }
 
-/// Whether a power cut may take all of these back: their jobs are then held by workers that vanished, as before, and are taken over once
-/// more. Such a settlement need not wait for the disk.
+/// Whether a power cut may take all of these back: their jobs are then held by workers that
+/// vanished, as before, and are taken over once more. Such a settlement need not wait for the disk.
 pub fn may_be_undone(settlements: &[Settlement]) -> bool {
     settlements
         .iter()
@@ -459,8 +460,9 @@ fn judge_failure(
     }
 }
 
-/// What a vanished worker means for a job that is charged with it; whether it is, [`crate::blame`] says. A crash does not
-/// spend an attempt; a job that keeps taking its workers with it is not given another one.
+/// What a vanished worker means for a job that is charged with it; whether it is, [`crate::blame`]
+/// says. A crash does not spend an attempt; a job that keeps taking its workers with it is not
+/// given another one.
 pub fn judge_lost(run: &Leased, vanished: &Vanished, now: Time) -> Outcome {
     let failure = Failure::lost(
         now,

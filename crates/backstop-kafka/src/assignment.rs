@@ -48,7 +48,8 @@ enum Intake {
     Closed,
 }
 
-/// The client starts partitions that are assigned anew only while no commit is under way; so there is one at most.
+/// The client starts partitions that are assigned anew only while no commit is under way; so there
+/// is one at most.
 #[derive(Default)]
 struct Commits {
     /// Of partitions that are ours since before it was sent.
@@ -235,7 +236,8 @@ impl Assignment {
             .is_some_and(|partition| partition.generation == ticket.generation)
     }
 
-    /// Whether a commit is still ours to send: somebody else may have gone on from there, and must not be set back.
+    /// Whether a commit is still ours to send: somebody else may have gone on from there, and must
+    /// not be set back.
     pub(crate) fn awaits(&self, commit: &Commit) -> bool {
         self.commits
             .under_way

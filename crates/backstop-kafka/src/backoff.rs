@@ -1,5 +1,5 @@
-//! How long a batch waits before it is tried again: twice as long each time, up to a bound. Half of the wait is drawn, so that
-//! partitions that failed together do not come back together.
+//! How long a batch waits before it is tried again: twice as long each time, up to a bound. Half of
+//! the wait is drawn, so that partitions that failed together do not come back together.
 
 use crate::limits::{RETRY_WAIT_MAX, RETRY_WAIT_MIN};
 use std::time::Duration;

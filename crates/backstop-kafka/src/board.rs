@@ -54,7 +54,8 @@ impl Board {
         }
     }
 
-    /// The assignment, for a moment: callbacks of the client lock it too, so never while the client is called.
+    /// The assignment, for a moment: callbacks of the client lock it too, so never while the client
+    /// is called.
     pub(crate) fn assignment(&self) -> MutexGuard<'_, Assignment> {
         self.assignment
             .lock()

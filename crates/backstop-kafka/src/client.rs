@@ -38,7 +38,8 @@ fn config(settings: &Settings) -> ClientConfig {
     }
     config.set("bootstrap.servers", &settings.brokers);
     config.set("group.id", &settings.group);
-    // The newer protocol stalls, and commits under stale epochs, in the librdkafka we are built with.
+    // The newer protocol stalls, and commits under stale epochs, in the librdkafka we are built
+    // with.
     config.set("group.protocol", "classic");
     config.set(
         "session.timeout.ms",

@@ -1,5 +1,5 @@
-//! Sends commits and waits for the answers, on a thread of its own: the client tells what came of a commit only to who
-//! waits for it (rust-rdkafka #856), and the polling thread must not wait.
+//! Sends commits and waits for the answers, on a thread of its own: the client tells what came of a
+//! commit only to who waits for it (rust-rdkafka #856), and the polling thread must not wait.
 
 use crate::assignment::{Answer, Commit};
 use crate::board::{Board, Part};
@@ -22,7 +22,8 @@ impl Committer<'_> {
     pub(crate) fn run(&self, orders: &Receiver<Vec<Commit>>) {
         for mut commits in orders {
             commits.retain(|commit| self.board.assignment().awaits(commit));
-            // One topic at a time: the client has one answer for all, and a topic that is gone must not hold up another.
+            // One topic at a time: the client has one answer for all, and a topic that is gone must
+            // not hold up another.
             for commits in commits.chunk_by(|one, next| one.place.topic == next.place.topic) {
                 self.commit(commits);
             }

@@ -26,8 +26,9 @@ impl Context {
         self.board.assignment().assign(places);
     }
 
-    /// The commit need not be waited for: the client sends it before it gives the partitions up, and does not rejoin the
-    /// group, or leave it, until it has been answered or has timed out. Its log tells of a refusal.
+    /// The commit need not be waited for: the client sends it before it gives the partitions up,
+    /// and does not rejoin the group, or leave it, until it has been answered or has timed out. Its
+    /// log tells of a refusal.
     fn released(&self, consumer: &BaseConsumer<Self>, places: &[TopicPartition]) {
         let departure = if consumer.assignment_lost() {
             Departure::Lost

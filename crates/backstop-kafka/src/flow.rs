@@ -8,8 +8,9 @@
 //! | full, failing | half of a bound or more | full |
 //! | full, failing | less than half of every bound | flowing |
 //!
-//! A pause throws away what the client has fetched ahead, and fetching begins again only after up to a second. So a partition
-//! that is paused stays so until there is room worth fetching for, and goes on while there is something left to hand out.
+//! A pause throws away what the client has fetched ahead, and fetching begins again only after up
+//! to a second. So a partition that is paused stays so until there is room worth fetching for, and
+//! goes on while there is something left to hand out.
 
 /// Whether records of a partition are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,12 @@
 //! A consumer group of Kafka as a source of records.
 //!
-//! Records go to a [`Sink`] in batches, partitions in parallel. What the sink has taken in is committed, and nothing
-//! else: a crash, a rebalance or an outage may bring a record twice, never lose one. How many come twice is bounded
-//! by [`Settings::partition_uncommitted_max`], for each partition and each time it changes hands without a farewell.
+//! Records go to a [`Sink`] in batches, partitions in parallel. What the sink has taken in is
+//! committed, and nothing else: a crash, a rebalance or an outage may bring a record twice, never
+//! lose one. How many come twice is bounded by [`Settings::partition_uncommitted_max`], for each
+//! partition and each time it changes hands without a farewell.
 //!
-//! Knows Kafka and the sink's answer. Does not know what a record says, and keeps nothing of its own: the group's committed
-//! offsets are all there is to remember.
+//! Knows Kafka and the sink's answer. Does not know what a record says, and keeps nothing of its
+//! own: the group's committed offsets are all there is to remember.
 //!
 //! ```no_run
 //! use async_trait::async_trait;
@@ -35,15 +36,17 @@
 //!
 //! ## Rebalances
 //!
-//! Members share partitions by the classic protocol, by default with the cooperative-sticky strategy (the property
-//! `partition.assignment.strategy` chooses another). A partition that is revoked is committed as far as it has been
-//! taken in without a gap; what is still with the sink no longer counts, and comes again to the next owner. So a sink must
-//! recognise a record it has seen: topic, partition and offset name it.
+//! Members share partitions by the classic protocol, by default with the cooperative-sticky
+//! strategy (the property `partition.assignment.strategy` chooses another). A partition that is
+//! revoked is committed as far as it has been taken in without a gap; what is still with the sink
+//! no longer counts, and comes again to the next owner. So a sink must recognise a record it has
+//! seen: topic, partition and offset name it.
 //!
 //! ## Back-pressure
 //!
-//! A partition of which too much waits, or whose batch the sink refuses, is paused; polling goes on, so the group never mistakes a
-//! busy member for a dead one. What was given to the sink counts until its commit is acknowledged.
+//! A partition of which too much waits, or whose batch the sink refuses, is paused; polling goes
+//! on, so the group never mistakes a busy member for a dead one. What was given to the sink counts
+//! until its commit is acknowledged.
 //!
 //! ## Metrics
 //!
@@ -58,8 +61,9 @@
 //!
 //! ## TLS
 //!
-//! Properties of TLS and SASL are passed on as they are. TLS and SCRAM need OpenSSL, which the client is built with if the program
-//! depends on `rdkafka` with the feature `ssl`; SASL/PLAIN does not.
+//! Properties of TLS and SASL are passed on as they are. TLS and SCRAM need OpenSSL, which the
+//! client is built with if the program depends on `rdkafka` with the feature `ssl`; SASL/PLAIN does
+//! not.
 
 mod assignment;
 mod backoff;

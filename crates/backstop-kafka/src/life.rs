@@ -25,8 +25,8 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Polls on this thread, with the others beside it, and closes the client at the end: the group is left before anybody
-    /// hears that the source has stopped.
+    /// Polls on this thread, with the others beside it, and closes the client at the end: the group
+    /// is left before anybody hears that the source has stopped.
     pub(crate) fn live(self) {
         let epitaph = Epitaph(Arc::clone(&self.board));
         let end = self.work();

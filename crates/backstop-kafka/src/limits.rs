@@ -41,7 +41,8 @@ pub(crate) const RETRY_WAIT_MIN: Duration = Duration::from_millis(100);
 /// The longest wait between two tries of a batch.
 pub(crate) const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How long a poll waits for a record while something is under way: the ends of batches do not wake it.
+/// How long a poll waits for a record while something is under way: the ends of batches do not wake
+/// it.
 pub(crate) const POLL_BUSY: Duration = Duration::from_millis(5);
 /// How long a poll waits for a record while nothing is under way.
 pub(crate) const POLL_IDLE: Duration = Duration::from_millis(100);

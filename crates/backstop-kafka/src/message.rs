@@ -22,7 +22,8 @@ impl fmt::Display for TopicPartition {
     }
 }
 
-/// A record. Topic, partition and offset name it: whoever sees the same three again sees the same record again.
+/// A record. Topic, partition and offset name it: whoever sees the same three again sees the same
+/// record again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// Where it came from.

@@ -1,4 +1,5 @@
-//! One partition in one assignment: what has arrived, what is with the sink, how far it may be committed.
+//! One partition in one assignment: what has arrived, what is with the sink, how far it may be
+//! committed.
 //!
 //! Decides when a batch is cut and whether records flow. Knows nothing of other partitions.
 
@@ -9,7 +10,8 @@ use crate::survey::Seen;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Tells one assignment of a partition from all others. What was given out in one never counts in another.
+/// Tells one assignment of a partition from all others. What was given out in one never counts in
+/// another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Generation(pub(crate) u64);
 

@@ -1,5 +1,5 @@
-//! The polling thread: does what the assignment plans, and polls, so that the group never takes this member for dead
-//! while the sink works.
+//! The polling thread: does what the assignment plans, and polls, so that the group never takes
+//! this member for dead while the sink works.
 
 use crate::assignment::{Commit, Plan, Room};
 use crate::board::{Board, Part};

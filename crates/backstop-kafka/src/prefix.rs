@@ -1,4 +1,5 @@
-//! How far a partition may be committed: to the end of the batches that have been taken in without one missing between.
+//! How far a partition may be committed: to the end of the batches that have been taken in without
+//! one missing between.
 //!
 //! | given out | taken in | end of the prefix |
 //! |---|---|---|
@@ -7,9 +8,9 @@
 //! | a b c | a | a |
 //! | a b c | a b c | c |
 //!
-//! The order is that of giving out, never that of offsets: these have gaps, and begin anew if a topic was cut off.
-//! A batch is remembered until its commit was acknowledged, since until then it would come again after a crash. Knows
-//! one partition in one assignment.
+//! The order is that of giving out, never that of offsets: these have gaps, and begin anew if a
+//! topic was cut off. A batch is remembered until its commit was acknowledged, since until then it
+//! would come again after a crash. Knows one partition in one assignment.
 
 use std::collections::VecDeque;
 

@@ -32,20 +32,23 @@ pub struct Settings {
     pub batch_bytes_max: usize,
     /// How long a record waits for others to make a batch with.
     pub batch_wait: Duration,
-    /// Batches of one partition that are with the sink at once. With one, the records of a partition are taken in
-    /// in their order, whatever fails; more are for sinks that put them in order themselves.
+    /// Batches of one partition that are with the sink at once. With one, the records of a
+    /// partition are taken in in their order, whatever fails; more are for sinks that put them in
+    /// order themselves.
     pub partition_batches_max: usize,
-    /// Records of one partition that were given to the sink and are not committed. So many can come twice after a crash.
+    /// Records of one partition that were given to the sink and are not committed. So many can come
+    /// twice after a crash.
     pub partition_uncommitted_max: usize,
-    /// Records of one partition that have arrived and wait for the sink; past it the partition is paused. With room for two
-    /// seconds of work, the sink never waits for the brokers.
+    /// Records of one partition that have arrived and wait for the sink; past it the partition is
+    /// paused. With room for two seconds of work, the sink never waits for the brokers.
     pub partition_waiting_max: usize,
-    /// Records of all partitions that have arrived and are not committed. Leave room for some partitions that are stuck:
-    /// once they have used it up, all wait for them.
+    /// Records of all partitions that have arrived and are not committed. Leave room for some
+    /// partitions that are stuck: once they have used it up, all wait for them.
     pub records_max: usize,
     /// Bytes of all records that have arrived and are not taken in.
     pub bytes_max: usize,
-    /// How long the group waits for a member that does not answer before its partitions go to others.
+    /// How long the group waits for a member that does not answer before its partitions go to
+    /// others.
     pub session_timeout: Duration,
     /// How long offsets wait to be committed together. Much to commit does not wait.
     pub commit_every: Duration,
@@ -60,8 +63,8 @@ pub struct Settings {
 pub enum Start {
     /// With the oldest record there is.
     Earliest,
-    /// With the first record that comes after joining. Until the first commit of a partition, a change of its owner begins anew,
-    /// so records may be passed over.
+    /// With the first record that comes after joining. Until the first commit of a partition, a
+    /// change of its owner begins anew, so records may be passed over.
     Latest,
 }
 

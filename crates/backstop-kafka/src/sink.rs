@@ -4,17 +4,20 @@ use crate::message::Message;
 use async_trait::async_trait;
 use std::fmt;
 
-/// Takes records in. What it has answered `Ok` for is committed and, from then on, nobody else's business.
+/// Takes records in. What it has answered `Ok` for is committed and, from then on, nobody else's
+/// business.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
-    /// Takes in records of one partition, in the order of the partition. `Ok` means that every one of them is durably held
-    /// or handled. An error means that the same batch comes again, after a wait, for as long as the partition
-    /// is ours; meanwhile nothing further of the partition is handed out.
+    /// Takes in records of one partition, in the order of the partition. `Ok` means that every one
+    /// of them is durably held or handled. An error means that the same batch comes again, after a
+    /// wait, for as long as the partition is ours; meanwhile nothing further of the partition is
+    /// handed out.
     ///
-    /// A record that makes no sense is for the sink to put aside; answering with an error holds up its partition.
+    /// A record that makes no sense is for the sink to put aside; answering with an error holds up
+    /// its partition.
     ///
-    /// Records may come more than once: after an error, and after a partition has changed hands. A call is dropped
-    /// only when the deadline of a stop has passed.
+    /// Records may come more than once: after an error, and after a partition has changed hands. A
+    /// call is dropped only when the deadline of a stop has passed.
     async fn take_in(&self, batch: Vec<Message>) -> Result<(), SinkError>;
 }
 

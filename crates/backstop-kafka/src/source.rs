@@ -56,8 +56,8 @@ pub enum StartError {
 }
 
 impl Source {
-    /// Joins the group and begins to hand records to the sink. Answers at once: brokers that cannot be reached are tried until
-    /// they can, and [`Running::status`] says so.
+    /// Joins the group and begins to hand records to the sink. Answers at once: brokers that cannot
+    /// be reached are tried until they can, and [`Running::status`] says so.
     pub fn start(settings: &Settings, sink: Arc<dyn Sink>) -> Result<Running, StartError> {
         settings.check()?;
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
@@ -98,7 +98,8 @@ impl Running {
         left_behind.unwrap_or_else(|| self.board.assignment().left_behind())
     }
 
-    /// Waits until the source has left the group, because it was stopped or because it could not go on.
+    /// Waits until the source has left the group, because it was stopped or because it could not go
+    /// on.
     pub async fn ended(&self) -> Phase {
         let mut phase = self.board.phase.subscribe();
         let ended = phase
@@ -112,7 +113,8 @@ impl Running {
         self.board.status()
     }
 
-    /// The lag of all partitions assigned to this member; nothing until each has been measured once.
+    /// The lag of all partitions assigned to this member; nothing until each has been measured
+    /// once.
     pub fn lag(&self) -> Option<u64> {
         self.status()
             .partitions

@@ -60,14 +60,14 @@ pub struct Trouble {
     pub what: String,
 }
 
-/// What a stop left behind. Both are none unless the deadline passed or the brokers did not answer; what is left behind comes
-/// again.
+/// What a stop left behind. Both are none unless the deadline passed or the brokers did not answer;
+/// what is left behind comes again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Stopped {
     /// Records that were with the sink and had not been taken in.
     pub unfinished: usize,
-    /// Records that were taken in and could not be committed, because of an unfinished one before them or because no broker
-    /// acknowledged it.
+    /// Records that were taken in and could not be committed, because of an unfinished one before
+    /// them or because no broker acknowledged it.
     pub uncommitted: usize,
 }

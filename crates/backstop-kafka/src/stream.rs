@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use backstop::streams::{Became, Fields, RunningStream};
 use std::sync::Arc;
 
-/// Brings records to a stream that is served in this process. What is no record of the stream is put aside as a dead letter; a
-/// message without a value says nothing, and is passed over.
+/// Brings records to a stream that is served in this process. What is no record of the stream is
+/// put aside as a dead letter; a message without a value says nothing, and is passed over.
 pub struct StreamSink {
     stream: Arc<RunningStream>,
     fields: Fields,

@@ -1,7 +1,7 @@
 //! How far the group is behind, as the brokers see it.
 //!
-//! They are asked, on a thread of its own: the client's idea of a high watermark stands still while a partition is paused,
-//! which is when the lag matters most.
+//! They are asked, on a thread of its own: the client's idea of a high watermark stands still while
+//! a partition is paused, which is when the lag matters most.
 
 use crate::board::{Board, Part};
 use crate::context::Context;
@@ -74,7 +74,8 @@ impl Surveyor<'_> {
                 committed,
                 lag,
             };
-            // Noted and shown under one lock: a partition that goes meanwhile must not leave its lag standing.
+            // Noted and shown under one lock: a partition that goes meanwhile must not leave its
+            // lag standing.
             let mut assignment = self.board.assignment();
             if assignment.surveyed(place, *generation, seen) {
                 meters::lag(place, lag);
@@ -99,7 +100,8 @@ impl Surveyor<'_> {
     }
 }
 
-/// The high watermark less what is committed. Where nothing is, the group begins where the settings say.
+/// The high watermark less what is committed. Where nothing is, the group begins where the settings
+/// say.
 fn lag(high: i64, low: Option<i64>, committed: Option<i64>, start: Start) -> u64 {
     let begins = match start {
         Start::Earliest => low.unwrap_or(0),

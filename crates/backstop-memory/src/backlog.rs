@@ -148,7 +148,8 @@ fn enqueue(shelves: &mut Shelves, job: NewJob, now: Time) -> Enqueued {
     Enqueued::Inserted
 }
 
-/// Leases the first ready jobs of each queue. One want after the other: a queue named twice gives its next ones.
+/// Leases the first ready jobs of each queue. One want after the other: a queue named twice gives
+/// its next ones.
 fn hand_out(shelves: &mut Shelves, claim: &Claim, now: Time) {
     let mut bytes = 0;
     for want in &claim.wants {
@@ -231,7 +232,8 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
             job: record.id,
             number: former,
         };
-        // A seizer that dies before it judged did not run the job: the first to vanish stays the one to name.
+        // A seizer that dies before it judged did not run the job: the first to vanish stays the
+        // one to name.
         record
             .vanished
             .get_or_insert((Vanished { worker, lease }, record.begun));

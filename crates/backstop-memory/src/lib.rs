@@ -1,7 +1,7 @@
 //! A store in memory: nothing survives the process.
 //!
-//! It is the oracle: written for being obviously right, with counts counted and lists sorted on the spot, so that
-//! every other store can be compared with it.
+//! It is the oracle: written for being obviously right, with counts counted and lists sorted on the
+//! spot, so that every other store can be compared with it.
 
 mod backlog;
 mod cells;
@@ -26,7 +26,8 @@ use tokio::sync::Notify;
 pub struct MemoryStore {
     shelves: Mutex<Shelves>,
     max_queues: usize,
-    /// Told one after the other, in the order in which they subscribed: a simulation on this store repeats exactly.
+    /// Told one after the other, in the order in which they subscribed: a simulation on this store
+    /// repeats exactly.
     watchers: Mutex<Vec<Weak<Notify>>>,
 }
 

@@ -441,7 +441,8 @@ impl Shelves {
         }
     }
 
-    /// The queues that one pruning looks at, behind the last one of the pruning before it, and whether they are the last ones.
+    /// The queues that one pruning looks at, behind the last one of the pruning before it, and
+    /// whether they are the last ones.
     fn next_to_prune(&self) -> (Vec<QueueName>, bool) {
         let after = self
             .pruned_to

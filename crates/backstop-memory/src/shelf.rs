@@ -296,7 +296,8 @@ impl Shelves {
         let Some(record) = self.jobs.get_mut(&arrival) else {
             return;
         };
-        // A job that never was ready has no place of its own: what stands at its number is another one.
+        // A job that never was ready has no place of its own: what stands at its number is another
+        // one.
         if record.state == State::Ready {
             self.ready
                 .remove(&(record.queue.clone(), record.priority, record.seq));
@@ -375,7 +376,8 @@ impl Shelves {
         }
     }
 
-    /// Forgets keys whose job is gone and whose period is over, at most so many; tells whether there are more.
+    /// Forgets keys whose job is gone and whose period is over, at most so many; tells whether
+    /// there are more.
     pub(crate) fn forget_keys(&mut self, max: usize, now: Time) -> bool {
         let is_over =
             |holding: &Holding| holding.hold.is_over(now) && !self.ids.contains_key(&holding.job);

@@ -31,7 +31,8 @@ struct Key {
     standing: Vec<u8>,
     arrived: u64,
     records: BTreeMap<i64, StoredRecord>,
-    /// When there is something to decide: its time, the end of the lease it is under, or the moment something arrived.
+    /// When there is something to decide: its time, the end of the lease it is under, or the moment
+    /// something arrived.
     due: Option<Time>,
     /// Who has it.
     holder: Option<Holder>,

@@ -1,5 +1,6 @@
-//! How fast the store is by itself: `cargo bench -p backstop-postgres`. Prints jobs and records per second, the best and the median of
-//! several rounds, on a server of its own that waits for the disk.
+//! How fast the store is by itself: `cargo bench -p backstop-postgres`. Prints jobs and records per
+//! second, the best and the median of several rounds, on a server of its own that waits for the
+//! disk.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
 use backstop_core::plan::Want;

@@ -10,7 +10,8 @@ use tokio_postgres::config::{Host, SslMode};
 /// The schema where nobody says another.
 pub const SCHEMA: &str = "backstop";
 
-/// Characters of a schema's name: room is left for what is made of it, such as the name of a channel.
+/// Characters of a schema's name: room is left for what is made of it, such as the name of a
+/// channel.
 const SCHEMA_CHARS_MAX: usize = 48;
 const CONNECTIONS: usize = 8;
 const CONNECTIONS_MAX: usize = 100;
@@ -55,7 +56,8 @@ pub enum OpenError {
 pub(crate) enum Pooler {
     /// To the server itself.
     None,
-    /// To a pooler that gives every transaction another server connection: nothing of a session is there.
+    /// To a pooler that gives every transaction another server connection: nothing of a session is
+    /// there.
     Transaction,
 }
 
@@ -104,7 +106,8 @@ pub fn schema_of(address: &str) -> Result<String, OpenError> {
 }
 
 impl Address {
-    /// Takes a parameter of ours; gives back one that is the driver's, in the words the driver knows.
+    /// Takes a parameter of ours; gives back one that is the driver's, in the words the driver
+    /// knows.
     fn parameter(&mut self, name: &str, value: &str) -> Result<Option<String>, OpenError> {
         let wrong = |name, expected| OpenError::Parameter {
             name,
@@ -124,7 +127,8 @@ impl Address {
                 self.connections = connections.ok_or_else(|| wrong("connections", "1 to 100"))?;
             }
             ("sslrootcert", _) => self.root_certificate = Some(PathBuf::from(value)),
-            // Whenever there is TLS here, the server's certificate and name are checked: these ask for no less.
+            // Whenever there is TLS here, the server's certificate and name are checked: these ask
+            // for no less.
             ("sslmode", "verify-ca" | "verify-full") => {
                 return Ok(Some("sslmode=require".to_owned()));
             }

@@ -65,7 +65,8 @@ pub(crate) async fn seize(
         .split_last()
         .ok_or_else(|| StoreError::corrupt(SEIZING, "no last row"))?;
     let (more, passed): (bool, bool) = (row::get(left, 15)?, row::get(left, 16)?);
-    // A lease that was passed over is locked by somebody who may give up: then it is still the first.
+    // A lease that was passed over is locked by somebody who may give up: then it is still the
+    // first.
     if !more && !passed {
         floors.left_nothing(Of::Leases, look, now);
     }

@@ -21,16 +21,18 @@ const PARAMS_ALWAYS: usize = 14;
 /// Ids made within so many milliseconds have hardly any other id between them.
 const RANGE_MS_MAX: u128 = 1_000;
 
-/// Takes jobs in inside a transaction of the caller's: they come into being with its commit, or not at all. `schema` is
-/// the one the store's address names, usually [`crate::SCHEMA`]. Answers as [`backstop_core::port::Backlog::enqueue`] does.
+/// Takes jobs in inside a transaction of the caller's: they come into being with its commit, or not
+/// at all. `schema` is the one the store's address names, usually [`crate::SCHEMA`]. Answers as
+/// [`backstop_core::port::Backlog::enqueue`] does.
 ///
-/// Works on a `tokio_postgres::Transaction`, and on whatever else is a client of that driver. After an error the
-/// transaction can only be rolled back, as after every error of PostgreSQL.
+/// Works on a `tokio_postgres::Transaction`, and on whatever else is a client of that driver. After
+/// an error the transaction can only be rolled back, as after every error of PostgreSQL.
 ///
-/// The transaction must be READ COMMITTED, which is PostgreSQL's default. A queue that is new comes into being with it:
-/// until it commits, others that push to that queue wait. So they do with a queue that has a bound; and if jobs of it gave
-/// way to these, whoever claims from it waits too. At most 10,000 queues come into being like this, whatever the configuration says;
-/// transactions that overlap may together make a few more.
+/// The transaction must be READ COMMITTED, which is PostgreSQL's default. A queue that is new comes
+/// into being with it: until it commits, others that push to that queue wait. So they do with a
+/// queue that has a bound; and if jobs of it gave way to these, whoever claims from it waits too.
+/// At most 10,000 queues come into being like this, whatever the configuration says; transactions
+/// that overlap may together make a few more.
 pub async fn enqueue_in(
     transaction: &impl GenericClient,
     schema: &str,
@@ -104,7 +106,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) singly: bool,
     /// For a transaction that may go on for long.
     pub(crate) careful: bool,
-    /// The lowest and the highest id, if all jobs are ready now and hardly any other id lies between.
+    /// The lowest and the highest id, if all jobs are ready now and hardly any other id lies
+    /// between.
     pub(crate) lowest: Option<Uuid>,
     pub(crate) highest: Option<Uuid>,
     /// How many queues the store may have.
@@ -208,7 +211,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// A column that most batches have nothing in: then it is sent as nothing, and nobody takes it apart.
+/// A column that most batches have nothing in: then it is sent as nothing, and nobody takes it
+/// apart.
 #[derive(Debug)]
 pub(crate) struct Sparse<T>(pub(crate) Vec<Option<T>>);
 

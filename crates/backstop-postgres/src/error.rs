@@ -40,7 +40,8 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
             format!("{cause}; this server is a standby or was set read-only"),
         ),
         code => match &code.code()[..2] {
-            // Connections, resources, intervention of an operator, conflicts of transactions and what they wait for.
+            // Connections, resources, intervention of an operator, conflicts of transactions and
+            // what they wait for.
             "08" | "40" | "53" | "55" | "57" | "58" => StoreError::unavailable(doing, cause),
             "28" | "3D" => StoreError::unavailable(
                 doing,
@@ -84,14 +85,15 @@ pub(crate) fn is_in_the_way(error: &Error) -> bool {
     error.code().is_some_and(|code| codes.contains(code))
 }
 
-/// Whether a connection's prepared statements are of no use any more: somebody has brought the schema to another version, or they are
-/// not there. Nothing was done then.
+/// Whether a connection's prepared statements are of no use any more: somebody has brought the
+/// schema to another version, or they are not there. Nothing was done then.
 pub(crate) fn is_outdated(error: &Error) -> bool {
     let is_of_old = |said: &DbError| said.routine() == Some("RevalidateCachedQuery");
     error.as_db_error().is_some_and(is_of_old) || is_unprepared(error)
 }
 
-/// Whether the session has other prepared statements than its connection has made: a pooler changes sessions, or empties them.
+/// Whether the session has other prepared statements than its connection has made: a pooler changes
+/// sessions, or empties them.
 pub(crate) fn is_unprepared(error: &Error) -> bool {
     let codes = [
         SqlState::INVALID_SQL_STATEMENT_NAME,

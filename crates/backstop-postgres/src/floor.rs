@@ -1,10 +1,11 @@
 //! From when on to look for what is due.
 //!
-//! What is due stands in the order of its time, and what was before it is gone. But as long as anybody has a long transaction open, the
-//! server keeps what is gone in its indexes, and whoever looks from the beginning walks over all of it, once a second. So a process
-//! remembers up to when it left nothing, and looks from a little before that on. What comes in later than that, by a transaction that
-//! took long or a clock that is behind, is found by a look from the beginning now and then. What is remembered saves time, and
-//! nothing else depends on it.
+//! What is due stands in the order of its time, and what was before it is gone. But as long as
+//! anybody has a long transaction open, the server keeps what is gone in its indexes, and whoever
+//! looks from the beginning walks over all of it, once a second. So a process remembers up to when
+//! it left nothing, and looks from a little before that on. What comes in later than that, by a
+//! transaction that took long or a clock that is behind, is found by a look from the beginning now
+//! and then. What is remembered saves time, and nothing else depends on it.
 
 use backstop_core::{QueueName, Span, State, StreamName, Time};
 use std::collections::HashMap;
@@ -12,7 +13,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// How much earlier than what is remembered a look begins: more than a call of a store lasts.
 const BEHIND: Span = Span::secs(10);
-/// How many things are remembered; with more there are only looks from the beginning until they are fewer again.
+/// How many things are remembered; with more there are only looks from the beginning until they are
+/// fewer again.
 const REMEMBERED_MAX: usize = 10_000;
 
 /// What is looked for.

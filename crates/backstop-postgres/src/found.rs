@@ -1,5 +1,5 @@
-//! A job as an operator sees it, and what of it cannot be read. A damaged column costs itself: whoever asks for this one job still
-//! gets the rest.
+//! A job as an operator sees it, and what of it cannot be read. A damaged column costs itself:
+//! whoever asks for this one job still gets the rest.
 
 use crate::row::{self, get};
 use backstop_core::failure::History;

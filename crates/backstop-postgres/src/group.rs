@@ -1,7 +1,8 @@
 //! Many callers, one commit.
 //!
-//! Pushes that wait for nobody share statements (`share.rs`). One that may have to wait for somebody's transaction goes by its queue
-//! (`lanes.rs`): whatever holds it up, it holds up no other queue.
+//! Pushes that wait for nobody share statements (`share.rs`). One that may have to wait for
+//! somebody's transaction goes by its queue (`lanes.rs`): whatever holds it up, it holds up no
+//! other queue.
 
 mod known;
 mod lanes;
@@ -21,7 +22,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Calls that may wait to be grouped; more than that wait to wait.
 const WAITING_MAX: usize = 4_096;
-/// Of calls that waited together in vain: how many are tried by themselves at once, and how long in all.
+/// Of calls that waited together in vain: how many are tried by themselves at once, and how long in
+/// all.
 const ALONE_AT_ONCE: usize = 2;
 const ALONE_TIME_MAX: Duration = Duration::from_secs(4);
 const DOING: &str = "enqueueing";
@@ -124,7 +126,8 @@ enum Place {
 impl Way {
     /// Sends calls as one statement. What concerns one of them is answered to its own caller only.
     async fn send(&self, calls: Vec<Call>, place: Place, answered: impl FnOnce()) {
-        // A caller that went away may have handed the same jobs in again: harmless, but not worth a statement.
+        // A caller that went away may have handed the same jobs in again: harmless, but not worth a
+        // statement.
         let calls: Vec<Call> = calls
             .into_iter()
             .filter(|call| !call.answer.is_closed())
@@ -155,7 +158,8 @@ impl Way {
         }
     }
 
-    /// One of these queues is not open to everybody any more; from now on each is by itself, until it proves to be.
+    /// One of these queues is not open to everybody any more; from now on each is by itself, until
+    /// it proves to be.
     fn part(&self, calls: Vec<Call>, error: &StoreError) {
         for call in calls {
             self.known.forget(&call.jobs);
@@ -172,8 +176,8 @@ impl Way {
         }
     }
 
-    /// Of calls that waited for a lock: those that need not wait for it go in, as far as there is time. If their queue is still to come
-    /// into being, all of them wait for the same.
+    /// Of calls that waited for a lock: those that need not wait for it go in, as far as there is
+    /// time. If their queue is still to come into being, all of them wait for the same.
     async fn send_alone(&self, calls: Vec<Call>, error: &StoreError) {
         let (deadline, is_lone) = (Instant::now() + ALONE_TIME_MAX, calls.len() == 1);
         let alone = stream::iter(calls).map(|call| async move {
@@ -195,7 +199,8 @@ impl Way {
             .map_err(Failure::into_error)
     }
 
-    /// Sends jobs as one statement, tells who waits for work, and remembers what it shows of their queues.
+    /// Sends jobs as one statement, tells who waits for work, and remembers what it shows of their
+    /// queues.
     async fn enqueue<'a>(
         &self,
         jobs: impl Iterator<Item = (&'a NewJob, Time)> + Clone,

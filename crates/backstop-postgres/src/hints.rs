@@ -1,7 +1,8 @@
 //! Hints that there may be something to claim or to promote.
 //!
-//! Within the process a hint is a bell. To other processes it goes by NOTIFY: from a connection of its own, never with the
-//! jobs' own commit, which NOTIFY would make wait for every other; and whatever happens while one is on its way is the next.
+//! Within the process a hint is a bell. To other processes it goes by NOTIFY: from a connection of
+//! its own, never with the jobs' own commit, which NOTIFY would make wait for every other; and
+//! whatever happens while one is on its way is the next.
 
 use crate::address::Pooler;
 use crate::error::store_error;
@@ -20,9 +21,11 @@ use tokio_postgres::{AsyncMessage, Client};
 const DOING: &str = "listening for hints";
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_LAST: Duration = Duration::from_secs(5);
-/// The least time between two hints to other processes: who pushes a thousand times a second need not say so as often.
+/// The least time between two hints to other processes: who pushes a thousand times a second need
+/// not say so as often.
 const SILENCE: Duration = Duration::from_millis(2);
-/// A connection on which nothing was said for so long is asked whether it still hears; one whose other end is gone would listen for ever.
+/// A connection on which nothing was said for so long is asked whether it still hears; one whose
+/// other end is gone would listen for ever.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const NOTIFY: &str = "WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) \
@@ -146,7 +149,8 @@ impl Post {
         }
     }
 
-    /// Rings for what others say and says what rings here, until the connection ends, falls silent, or the store is gone.
+    /// Rings for what others say and says what rings here, until the connection ends, falls silent,
+    /// or the store is gone.
     async fn carry(&self, client: &Client, mut messages: Messages, channel: &str) {
         let params = [(&channel as _, Type::TEXT), (&self.me as _, Type::TEXT)];
         loop {
@@ -178,7 +182,8 @@ impl Post {
         }
     }
 
-    /// What `work` comes to while the connection moves and others are heard; `None` if the connection ends first.
+    /// What `work` comes to while the connection moves and others are heard; `None` if the
+    /// connection ends first.
     async fn while_reading<T>(
         &self,
         messages: &mut Messages,

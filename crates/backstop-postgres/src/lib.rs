@@ -1,8 +1,10 @@
-//! The store on PostgreSQL 14 and later: any number of machines, and jobs that come into being with the user's own transaction.
+//! The store on PostgreSQL 14 and later: any number of machines, and jobs that come into being with
+//! the user's own transaction.
 //!
-//! Knows PostgreSQL and the port, and decides nothing that is not a matter of tables. Everything lives in a schema of its own, as
-//! tables and functions; a method of the port is one call of one function, which is one transaction. No session state is
-//! relied on, so that connections may go through a pooler.
+//! Knows PostgreSQL and the port, and decides nothing that is not a matter of tables. Everything
+//! lives in a schema of its own, as tables and functions; a method of the port is one call of one
+//! function, which is one transaction. No session state is relied on, so that connections may go
+//! through a pooler.
 
 mod address;
 mod amend;
@@ -81,10 +83,12 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Reads the address; connections are made when they are needed. Its tables are made by [`Store::migrate`].
+    /// Reads the address; connections are made when they are needed. Its tables are made by
+    /// [`Store::migrate`].
     ///
-    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` and the driver's parameters, and ours: `schema` (`backstop` if not said),
-    /// `connections` (8), `pooler=transaction` behind PgBouncer in transaction mode, `sslrootcert=FILE`.
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` and the driver's parameters, and ours:
+    /// `schema` (`backstop` if not said), `connections` (8), `pooler=transaction` behind PgBouncer
+    /// in transaction mode, `sslrootcert=FILE`.
     pub fn open(address: &str, durability: Durability) -> Result<Self, OpenError> {
         let commit = match durability {
             Durability::Full => Commit::Durable,
@@ -117,7 +121,8 @@ impl PostgresStore {
         self.bell.ring(&self.link);
     }
 
-    /// Where callers that enqueue meet: made by the first of them, which has a runtime, and anew if that runtime is gone.
+    /// Where callers that enqueue meet: made by the first of them, which has a runtime, and anew if
+    /// that runtime is gone.
     fn group(&self) -> Arc<Group> {
         let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = group.as_ref().filter(|group| !group.is_closed()) {
@@ -136,7 +141,8 @@ impl PostgresStore {
     }
 }
 
-/// A connection of one's own to the server of an address, under the same rules as the store's; it moves by itself.
+/// A connection of one's own to the server of an address, under the same rules as the store's; it
+/// moves by itself.
 pub async fn connect(address: &str) -> Answer<tokio_postgres::Client> {
     use futures_util::StreamExt;
     let misuse = |error: OpenError| StoreError::misuse("connecting", error);

@@ -1,8 +1,10 @@
-//! The way to the server: pooled connections, a deadline on everything, and a second try where one may help.
+//! The way to the server: pooled connections, a deadline on everything, and a second try where one
+//! may help.
 //!
-//! Calls of functions are prepared once a connection: the server parses and plans each of them once, which is a quarter of what it
-//! does for a call with few jobs. Whatever goes through a pooler that has no sessions, or is asked once, is sent without a name and
-//! brings its types along: one round trip, and nothing of it stays in a session.
+//! Calls of functions are prepared once a connection: the server parses and plans each of them
+//! once, which is a quarter of what it does for a call with few jobs. Whatever goes through a
+//! pooler that has no sessions, or is asked once, is sent without a name and brings its types
+//! along: one round trip, and nothing of it stays in a session.
 
 use crate::address::{Address, OpenError, Pooler};
 use crate::error::{
@@ -27,7 +29,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// One try of one call. The server gives up a little before, so that nothing goes on that nobody waits for.
+/// One try of one call. The server gives up a little before, so that nothing goes on that nobody
+/// waits for.
 pub(crate) const TRY_MAX: Duration = Duration::from_secs(5);
 const SESSION: &str = "-c statement_timeout=4500 -c idle_in_transaction_session_timeout=60000 \
     -c default_transaction_isolation=read\\ committed";
@@ -35,8 +38,8 @@ const SESSION: &str = "-c statement_timeout=4500 -c idle_in_transaction_session_
 const CALL_MAX: Duration = Duration::from_millis(9_500);
 /// Time that is worth another try.
 const TRY_MIN: Duration = Duration::from_secs(2);
-/// A connection from nothing to ready. Shorter than a try: one that is made while nobody answers does not use up what is left when
-/// somebody does.
+/// A connection from nothing to ready. Shorter than a try: one that is made while nobody answers
+/// does not use up what is left when somebody does.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// The answer of a connection that was not used for a while, to nothing.
 const SIGN_MAX: Duration = Duration::from_secs(1);
@@ -61,7 +64,8 @@ pub(crate) struct Link {
     address: Address,
     tls: Option<MakeRustlsConnect>,
     quoted_schema: String,
-    /// Whether statements are kept in sessions. Not behind a pooler that changes them, said or found out.
+    /// Whether statements are kept in sessions. Not behind a pooler that changes them, said or
+    /// found out.
     prepares: AtomicBool,
     silence: Arc<Silence>,
     lists: Semaphore,
@@ -84,7 +88,8 @@ impl Link {
         let patience = Some(TRY_MAX);
         let pool = Pool::builder(manager)
             .max_size(address.connections)
-            // The one used last: the server's process behind it has everything at hand, and the others may sleep.
+            // The one used last: the server's process behind it has everything at hand, and the
+            // others may sleep.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
@@ -121,7 +126,8 @@ impl Link {
         self.address.connections
     }
 
-    /// The right to ask for a list. Lists use half of the connections at most: workers and health checks never wait behind them.
+    /// The right to ask for a list. Lists use half of the connections at most: workers and health
+    /// checks never wait behind them.
     pub(crate) async fn list_turn(&self, doing: &'static str) -> Answer<SemaphorePermit<'_>> {
         let turn = timeout(CALL_MAX, self.lists.acquire()).await;
         let late = || StoreError::unavailable(doing, "too many lists are being read at once");
@@ -219,7 +225,8 @@ impl Link {
                 "statements that were prepared are gone: a pooler seems to change sessions; say so with `pooler=transaction` in the store's address"
             );
         }
-        // Whatever the server has answered, it is done with: the connection is as good as before, unless what it keeps is not.
+        // Whatever the server has answered, it is done with: the connection is as good as before,
+        // unless what it keeps is not.
         if rows
             .as_ref()
             .err()
@@ -238,7 +245,8 @@ impl Link {
             .map_err(|error| pool_error(doing, &error))
     }
 
-    /// A connection of one's own, and what the server says on it: somebody must read that for the connection to move.
+    /// A connection of one's own, and what the server says on it: somebody must read that for the
+    /// connection to move.
     pub(crate) async fn connect(&self, doing: &'static str) -> Answer<(Client, Messages)> {
         let config = &self.address.config;
         let connecting = async {
@@ -344,8 +352,8 @@ impl Failure {
     }
 }
 
-/// Asks a connection that was not used for a while for a sign of life before a call is trusted to it: one whose other end is gone would
-/// keep the call waiting for as long as a call may take.
+/// Asks a connection that was not used for a while for a sign of life before a call is trusted to
+/// it: one whose other end is gone would keep the call waiting for as long as a call may take.
 fn sign_of_life(silence: Arc<Silence>) -> Hook {
     Hook::async_fn(move |client, metrics| {
         let silence = Arc::clone(&silence);
@@ -369,8 +377,9 @@ fn sign_of_life(silence: Arc<Silence>) -> Hook {
     })
 }
 
-/// A connection that goes back to the pool only if its call ended: one whose answer is still to come would give it to the
-/// next call to wait for, and one that the server hangs on must not be used again.
+/// A connection that goes back to the pool only if its call ended: one whose answer is still to
+/// come would give it to the next call to wait for, and one that the server hangs on must not be
+/// used again.
 struct Lent(Option<Object>);
 
 impl Lent {

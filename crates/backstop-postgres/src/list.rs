@@ -1,5 +1,6 @@
-//! Lists, page by page. A page walks the table that has its order, looks at no more than [`SCAN_MAX`] rows and for no longer than about
-//! [`LOOK_FOR`], and continues after the last place it looked at.
+//! Lists, page by page. A page walks the table that has its order, looks at no more than
+//! [`SCAN_MAX`] rows and for no longer than about [`LOOK_FOR`], and continues after the last place
+//! it looked at.
 
 use crate::found::Found;
 use crate::link::{Commit, Link};
@@ -185,7 +186,8 @@ impl Walk<'_> {
         Step::On
     }
 
-    /// Whether there is no time for a further look. Called after one: each page gets on by a stride at least.
+    /// Whether there is no time for a further look. Called after one: each page gets on by a stride
+    /// at least.
     fn is_late(&mut self) -> bool {
         let is_late = Instant::now() >= self.until && self.last.is_some();
         if is_late {
@@ -292,7 +294,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The queues that have something in line, from the place on that the page before has reached. A page has no time for more of them.
+    /// The queues that have something in line, from the place on that the page before has reached.
+    /// A page has no time for more of them.
     async fn in_line(&self, link: &Link) -> Answer<Vec<(i32, String)>> {
         let from = match &self.last {
             Some(Place::Line { queue, .. }) => queue.as_str(),

@@ -1,8 +1,8 @@
 //! The tables and functions of a store, in a schema of its own: made at once where there are none,
 //! and brought to the newest version by steps.
 //!
-//! A step is one transaction. Whoever is killed leaves it done or not begun, and a second process that
-//! migrates waits for it.
+//! A step is one transaction. Whoever is killed leaves it done or not begun, and a second process
+//! that migrates waits for it.
 
 use crate::error::store_error;
 use crate::link::Link;
@@ -11,9 +11,9 @@ use backstop_core::port::{Answer, Migrated, SchemaMark, StoreError, UpgradeSteps
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-/// There is none yet: version 1 is the first one. A released version that changes tables or functions
-/// changes the files below and adds a step here, which also drops, makes and grants the functions that
-/// are different in it.
+/// There is none yet: version 1 is the first one. A released version that changes tables or
+/// functions changes the files below and adds a step here, which also drops, makes and grants the
+/// functions that are different in it.
 const UPGRADES: UpgradeSteps<'_> = UpgradeSteps(&[]);
 /// The version this code needs.
 pub(crate) const VERSION: u32 = UPGRADES.newest();
@@ -165,8 +165,8 @@ async fn check_server(link: &Link) -> Answer<()> {
     Ok(())
 }
 
-/// The text of a transaction that takes a step. It holds the lock to its end: a second one waits, and
-/// then finds the step taken.
+/// The text of a transaction that takes a step. It holds the lock to its end: a second one waits,
+/// and then finds the step taken.
 fn transaction_of(step: &str, is_first: bool, to: u32, schema: &str) -> String {
     let check = if is_first {
         first_check(schema)

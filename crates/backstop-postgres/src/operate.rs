@@ -178,8 +178,8 @@ fn worker(row: &Row) -> Answer<WorkerStatus> {
     })
 }
 
-/// Removes ended jobs of the queues behind `after`, queue by queue: done, cancelled, dead, oldest first. Answers also the queue after
-/// which to go on.
+/// Removes ended jobs of the queues behind `after`, queue by queue: done, cancelled, dead, oldest
+/// first. Answers also the queue after which to go on.
 pub(crate) async fn prune(
     link: &Link,
     floors: &Floors,

@@ -1,4 +1,5 @@
-//! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not its neighbours.
+//! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not
+//! its neighbours.
 
 use backstop_core::failure::History;
 use backstop_core::port::{Answer, StoreError};
@@ -64,7 +65,8 @@ fn queue(row: &Row, column: usize) -> Answer<QueueName> {
     QueueName::new(get(row, column)?).map_err(|error| StoreError::corrupt("reading a row", error))
 }
 
-/// A job under a claim, with its place in line; who had it before it was seized; whether they had begun.
+/// A job under a claim, with its place in line; who had it before it was seized; whether they had
+/// begun.
 pub(crate) struct Held {
     pub(crate) place: (QueueName, i16, i64),
     pub(crate) run: Leased,

@@ -23,8 +23,8 @@ pub(crate) async fn settle(
 ) -> Answer<Vec<Settled>> {
     let mut answers = vec![Settled::Applied; settlements.len()];
     let mut waiting: Vec<usize> = (0..settlements.len()).collect();
-    // A job that is named twice is settled twice: only one of its leases can be the current one, or none any more. Those behind
-    // it wait too: deaths take what room there is in their order.
+    // A job that is named twice is settled twice: only one of its leases can be the current one, or
+    // none any more. Those behind it wait too: deaths take what room there is in their order.
     while !waiting.is_empty() {
         let mut jobs = HashSet::new();
         let first = waiting
@@ -96,7 +96,8 @@ async fn settle_once(
     Ok(())
 }
 
-/// Removes leases that other settlements were emptying at the same time, now that this one is committed.
+/// Removes leases that other settlements were emptying at the same time, now that this one is
+/// committed.
 async fn close_emptied(link: &Link, leases: &[i64]) {
     if leases.is_empty() {
         return;

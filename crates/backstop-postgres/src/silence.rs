@@ -1,5 +1,5 @@
-//! Connections that fell silent. Nobody says so when the other end of one is gone; what one of them shows is held against those that
-//! were used no later.
+//! Connections that fell silent. Nobody says so when the other end of one is gone; what one of them
+//! shows is held against those that were used no later.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -44,7 +44,8 @@ fn from_file(file: &Path) -> Result<RootCertStore, OpenError> {
     Ok(roots)
 }
 
-/// The roots this machine trusts. None is no error yet: a server without TLS needs none, and one with it is then refused.
+/// The roots this machine trusts. None is no error yet: a server without TLS needs none, and one
+/// with it is then refused.
 fn of_this_machine() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,5 +1,6 @@
-//! How fast the store is by itself: `cargo bench -p backstop-redis`. Prints jobs and keys per second, the median and the best
-//! of several rounds, on a server of its own for each way of logging.
+//! How fast the store is by itself: `cargo bench -p backstop-redis`. Prints jobs and keys per
+//! second, the median and the best of several rounds, on a server of its own for each way of
+//! logging.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
 use backstop_core::plan::Want;

@@ -1,6 +1,7 @@
 //! What an operator does to jobs.
 //!
-//! A selection by filter is picked first and done then; the script that does it looks at every job again.
+//! A selection by filter is picked first and done then; the script that does it looks at every job
+//! again.
 
 mod pick;
 
@@ -86,8 +87,8 @@ async fn amend_ids(base: &Base, ids: &[JobId], deed: &Deed<'_>) -> Answer<Amende
     Ok(amended)
 }
 
-/// Does something to jobs, whichever of these queues they are in. They are looked for first: an id that several queues know is not
-/// one job, and nothing is done to any of them.
+/// Does something to jobs, whichever of these queues they are in. They are looked for first: an id
+/// that several queues know is not one job, and nothing is done to any of them.
 async fn amend_anywhere(
     base: &Base,
     queues: &[QueueName],
@@ -134,7 +135,8 @@ async fn amend_at(
     }
 }
 
-/// Does something to jobs one queue after the other: those that meet in one line get their places in this order.
+/// Does something to jobs one queue after the other: those that meet in one line get their places
+/// in this order.
 async fn amend_in_order(
     base: &Base,
     queues: &[QueueName],

@@ -1,9 +1,9 @@
 //! Numbers in the order of arrival, comparable over all queues.
 //!
-//! An arrival is the server's time in microseconds, as this process carries it on: no counter has to be asked, so that
-//! an enqueue is one round trip and no key is hot. Within a process arrivals only grow. Between processes they are as
-//! far apart as their clocks are wrong; equal ones are told apart by the job's id, which stands behind the arrival
-//! wherever it orders something.
+//! An arrival is the server's time in microseconds, as this process carries it on: no counter has
+//! to be asked, so that an enqueue is one round trip and no key is hot. Within a process arrivals
+//! only grow. Between processes they are as far apart as their clocks are wrong; equal ones are
+//! told apart by the job's id, which stands behind the arrival wherever it orders something.
 
 use crate::link::machine_micros;
 use std::ops::Range;

@@ -51,14 +51,16 @@ impl Base {
         self.registry.read(&self.link, &self.keys, doing).await
     }
 
-    /// The names of all queues, or of those this process knows where a cluster has lost its registry for now.
+    /// The names of all queues, or of those this process knows where a cluster has lost its
+    /// registry for now.
     pub(crate) async fn queues_known(&self, doing: &'static str) -> Answer<Vec<QueueName>> {
         self.registry
             .read_or_recall(&self.link, &self.keys, doing)
             .await
     }
 
-    /// Makes queues known. Said with every enqueue: a registry that a crash set back would hide a queue.
+    /// Makes queues known. Said with every enqueue: a registry that a crash set back would hide a
+    /// queue.
     pub(crate) async fn register(&self, doing: &'static str, queues: &[&QueueName]) -> Answer<()> {
         self.registry
             .enter(&self.link, &self.keys, doing, queues)
@@ -105,8 +107,8 @@ impl Base {
             .await
     }
 
-    /// As [`Base::run_each`], each by itself: of a cluster a part may be gone, and the rest goes on. Nothing for those that did not
-    /// answer; an error if none did.
+    /// As [`Base::run_each`], each by itself: of a cluster a part may be gone, and the rest goes
+    /// on. Nothing for those that did not answer; an error if none did.
     pub(crate) async fn run_apart(
         &self,
         doing: &'static str,

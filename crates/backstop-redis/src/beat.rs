@@ -71,7 +71,8 @@ pub(crate) async fn beat(base: &Base, beat: &Beat, now: Time) -> Answer<Beaten> 
     })
 }
 
-/// Has the worker listed as alive. A full Redis may refuse that; the leases are kept by then, and they are what counts.
+/// Has the worker listed as alive. A full Redis may refuse that; the leases are kept by then, and
+/// they are what counts.
 async fn sign(base: &Base, beat: &Beat, now: Time, patience: Patience) -> Answer<()> {
     let sign = sign_of_life(base, beat, now);
     let signing = base.link.ask_within(DOING, &sign, patience);

@@ -1,4 +1,5 @@
-//! Small values that processes share. All of them are kept in one place, so that one script may change several.
+//! Small values that processes share. All of them are kept in one place, so that one script may
+//! change several.
 
 use crate::base::{Base, readable};
 use crate::reply;

@@ -21,8 +21,8 @@ pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Claim
         *wants.entry(&want.queue).or_default() += want.max;
     }
     let holder = holder(&claim.worker, now, wants.keys().copied());
-    // A claim of one queue finds out by itself. One of several must not get more where all is settled while something
-    // is left elsewhere.
+    // A claim of one queue finds out by itself. One of several must not get more where all is
+    // settled while something is left elsewhere.
     let (mut repeated, mut unanswered) = (false, Vec::new());
     if wants.len() > 1 {
         let looked = look(base, wants.keys(), claim.number).await?;
@@ -43,8 +43,9 @@ pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Claim
             .arg(max)
             .arg(bytes_of_each)
     });
-    // What a part of a cluster hands out is not kept back because another is gone; and whoever claims from one queue has others to
-    // claim from, so that a queue alone is not waited for either.
+    // What a part of a cluster hands out is not kept back because another is gone; and whoever
+    // claims from one queue has others to claim from, so that a queue alone is not waited for
+    // either.
     let patience = Patience::Within(claim.until.since(now));
     let answers = base
         .run_apart_within(DOING, calls.collect(), patience)
@@ -61,7 +62,8 @@ pub(crate) async fn claim(base: &Base, claim: &Claim, now: Time) -> Answer<Claim
     Ok(Claimed { runs, unanswered })
 }
 
-/// Whether something is held under this number in each of these queues; nothing of those that do not answer.
+/// Whether something is held under this number in each of these queues; nothing of those that do
+/// not answer.
 async fn look<'a>(
     base: &Base,
     queues: impl Iterator<Item = &'a &'a QueueName>,
@@ -81,8 +83,8 @@ async fn look<'a>(
         .collect())
 }
 
-/// Who holds a claim and since when, as scripts have it. It names all queues of the claim, because a
-/// heartbeat in one queue must extend the claim in the others.
+/// Who holds a claim and since when, as scripts have it. It names all queues of the claim, because
+/// a heartbeat in one queue must extend the claim in the others.
 pub(crate) fn holder<'a>(
     worker: &WorkerName,
     since: Time,

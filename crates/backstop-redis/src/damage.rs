@@ -1,4 +1,5 @@
-//! Jobs whose record cannot be read: found by their id wherever they stand, so that they can be removed.
+//! Jobs whose record cannot be read: found by their id wherever they stand, so that they can be
+//! removed.
 
 use crate::base::{Base, readable};
 use crate::keys::Part;
@@ -26,7 +27,8 @@ pub(crate) struct Remains {
     places: Vec<(u8, Vec<u8>)>,
 }
 
-/// Looks for jobs in every line of a queue. Nothing but their ids is known, so that all places are looked at.
+/// Looks for jobs in every line of a queue. Nothing but their ids is known, so that all places are
+/// looked at.
 pub(crate) async fn find(
     base: &Base,
     doing: &'static str,
@@ -71,7 +73,8 @@ pub(crate) async fn find(
     Ok(remains)
 }
 
-/// Removes a job from wherever it was found; whether it was still there, and still could not be read.
+/// Removes a job from wherever it was found; whether it was still there, and still could not be
+/// read.
 pub(crate) async fn erase(
     base: &Base,
     doing: &'static str,

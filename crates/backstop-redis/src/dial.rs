@@ -36,7 +36,8 @@ impl Wire {
     }
 }
 
-/// What a server says that was dialled by itself and is one of many: no other try reaches the others.
+/// What a server says that was dialled by itself and is one of many: no other try reaches the
+/// others.
 fn alone(error: RedisError) -> RedisError {
     use redis::ServerErrorKind::{Ask, Moved};
     match error.kind() {

@@ -1,5 +1,5 @@
-//! Jobs in: how a queue's script is told of them. Who waits together is decided in `group.rs`, and what the script's answer
-//! means in `intake.rs`.
+//! Jobs in: how a queue's script is told of them. Who waits together is decided in `group.rs`, and
+//! what the script's answer means in `intake.rs`.
 
 use crate::base::Base;
 use crate::intake::take_in;
@@ -65,8 +65,8 @@ fn call(base: &Base, queue: &QueueName, jobs: &[Handed<'_>]) -> ScriptCall {
     call
 }
 
-/// The level of all these jobs, if the script has nothing to tell apart: each is ready, has no key, and an id of its own, and stands behind
-/// those that arrived before it.
+/// The level of all these jobs, if the script has nothing to tell apart: each is ready, has no key,
+/// and an id of its own, and stands behind those that arrived before it.
 fn common_level(jobs: &[Handed<'_>]) -> Option<u8> {
     let level = jobs.first()?.job.priority.level();
     let is_plain = |Handed { job, now, .. }: &Handed<'_>| {

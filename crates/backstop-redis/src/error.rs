@@ -12,8 +12,8 @@ pub(crate) enum Kind {
     Passing,
     /// The server does not know the script yet.
     NoScript,
-    /// The server does not know who asks, which it may by the next connection: passwords are changed, and a server that takes over may not
-    /// have its users yet.
+    /// The server does not know who asks, which it may by the next connection: passwords are
+    /// changed, and a server that takes over may not have its users yet.
     Stranger,
     /// The caller may not, or the server cannot.
     Refused,
@@ -42,7 +42,8 @@ fn wrapped_kind(text: &str) -> Option<Kind> {
         .then_some(Kind::Passing)
 }
 
-/// Before version 7 an error inside a script comes wrapped into another; its own word is in the text.
+/// Before version 7 an error inside a script comes wrapped into another; its own word is in the
+/// text.
 fn is_wrapped(text: &str, word: &str) -> bool {
     text.contains("user_script") && text.contains(&format!("-{word}"))
 }

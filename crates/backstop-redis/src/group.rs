@@ -1,7 +1,8 @@
-//! Many callers, one script: whatever is handed in for a queue while its last calls are under way is its next one.
+//! Many callers, one script: whatever is handed in for a queue while its last calls are under way
+//! is its next one.
 //!
-//! Each queue has a lane of its own. In a cluster queues are on different servers, and one that does not answer holds up
-//! only its own.
+//! Each queue has a lane of its own. In a cluster queues are on different servers, and one that
+//! does not answer holds up only its own.
 
 use crate::base::Base;
 use crate::enqueue::{DOING, Handed, JOBS_AT_ONCE, enqueue as send_in};
@@ -20,10 +21,12 @@ use tokio::time::timeout;
 const CALLS_MAX: usize = 4_096;
 /// Scripts of a queue under way at once: one that the server works on, and one that is on its way.
 const UNDER_WAY_MAX: usize = 2;
-/// Looks for another call that find none before a script is sent. Callers that were answered at once come back one after
-/// the other, and would otherwise make many small scripts of what fits into one.
+/// Looks for another call that find none before a script is sent. Callers that were answered at
+/// once come back one after the other, and would otherwise make many small scripts of what fits
+/// into one.
 const QUIET_MAX: usize = 8;
-/// How long a call waits in all: a script that is tried until its own time is up still tells why it failed.
+/// How long a call waits in all: a script that is tried until its own time is up still tells why it
+/// failed.
 const WAIT_TIME_MAX: Duration = CALL_TIME_MAX.saturating_add(Duration::from_millis(500));
 
 /// Where calls are handed in.
@@ -103,7 +106,8 @@ async fn hand_in(base: &Arc<Base>, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<E
     Ok(answers)
 }
 
-/// Asked by a task of the store's own: a caller that stands still must not keep a connection from everybody who waits for one.
+/// Asked by a task of the store's own: a caller that stands still must not keep a connection from
+/// everybody who waits for one.
 async fn check(base: &Arc<Base>) -> Answer<()> {
     let asking = Arc::clone(base);
     let checked = tokio::spawn(async move { asking.guard.check(&asking.link, DOING).await });
@@ -185,7 +189,8 @@ impl Group {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits in a lane. Whether one more script may be under way: then the turn is the caller's to begin.
+    /// Waits in a lane. Whether one more script may be under way: then the turn is the caller's to
+    /// begin.
     fn join(&self, queue: &QueueName, part: Part) -> bool {
         let mut lanes = self.lanes();
         let lane = lanes.entry(queue.clone()).or_default();
@@ -203,7 +208,8 @@ impl Group {
         };
         let before = batch.parts.len();
         while let Some(part) = lane.waiting.pop_front() {
-            // A caller that went away may have handed the same jobs in again: harmless, but not worth sending.
+            // A caller that went away may have handed the same jobs in again: harmless, but not
+            // worth sending.
             if part.answer.is_closed() {
                 continue;
             }

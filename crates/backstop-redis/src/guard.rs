@@ -78,7 +78,8 @@ fn evicts(doing: &'static str, node: &str, policy: &str) -> StoreError {
     StoreError::misuse(doing, cause)
 }
 
-/// What each master that answers does when its memory is full. INFO tells it also where CONFIG is forbidden.
+/// What each master that answers does when its memory is full. INFO tells it also where CONFIG is
+/// forbidden.
 async fn policies(link: &Link, doing: &'static str) -> Answer<Vec<(String, Option<String>)>> {
     let answers = link
         .ask_masters_there(doing, redis::cmd("INFO").arg("memory"))

@@ -1,5 +1,5 @@
-//! Hints that there may be something to claim or to promote: rung within the process at once, and told to the other
-//! processes over a channel. Those may miss some; polling is the truth.
+//! Hints that there may be something to claim or to promote: rung within the process at once, and
+//! told to the other processes over a channel. Those may miss some; polling is the truth.
 
 use crate::base::Base;
 use async_trait::async_trait;
@@ -15,7 +15,8 @@ use tokio::time::{sleep, timeout};
 const GATHER: Duration = Duration::from_millis(2);
 /// How long a subscription may take to be made.
 const SUBSCRIBE_TIME_MAX: Duration = Duration::from_secs(5);
-/// A subscription on which nothing came for so long is asked whether it still hears; one whose other end is gone would listen for ever.
+/// A subscription on which nothing came for so long is asked whether it still hears; one whose
+/// other end is gone would listen for ever.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// After a subscription failed.

@@ -1,7 +1,8 @@
 //! What a script says of jobs that come in, alive or dead.
 //!
-//! A job that an operator moved to another queue is the same job for as long as it is known there: its old queue
-//! remembers where it went, and only the other queue can say whether it is still there.
+//! A job that an operator moved to another queue is the same job for as long as it is known there:
+//! its old queue remembers where it went, and only the other queue can say whether it is still
+//! there.
 
 use crate::base::{Base, readable};
 use crate::moves::{forget, known};
@@ -12,7 +13,8 @@ use backstop_core::port::{Answer, Enqueued};
 use backstop_core::{JobId, QueueName};
 use redis::Value;
 
-/// Takes jobs into a queue by the call that is made of those chosen among them; answers in their order.
+/// Takes jobs into a queue by the call that is made of those chosen among them; answers in their
+/// order.
 pub(crate) async fn take_in(
     base: &Base,
     doing: &'static str,
@@ -87,7 +89,8 @@ async fn ask(
     let answer = base.link.run(doing, call).await?;
     let (said, is_new) = readable(doing, read(answer).filter(|(said, _)| said.len() == count))?;
     if is_new {
-        // Whoever forgot the queue just before this call may have taken it out of the registry after it was entered.
+        // Whoever forgot the queue just before this call may have taken it out of the registry
+        // after it was entered.
         base.register(doing, &[queue]).await?;
     }
     Ok(said)

@@ -1,5 +1,5 @@
-//! Names of keys. All keys of a queue share its hash tag, so that a cluster keeps a queue in one place and spreads
-//! queues over its masters; and so do all keys of a shard of a stream.
+//! Names of keys. All keys of a queue share its hash tag, so that a cluster keeps a queue in one
+//! place and spreads queues over its masters; and so do all keys of a shard of a stream.
 
 use backstop_core::{QueueName, StreamName};
 
@@ -182,7 +182,8 @@ impl Keys {
     }
 }
 
-/// A key that never exists, with the tag of this one: nothing that has keys has a part of that name.
+/// A key that never exists, with the tag of this one: nothing that has keys has a part of that
+/// name.
 pub(crate) fn absent_beside(key: &str) -> String {
     let (tagged, _part) = key.rsplit_once(':').unwrap_or((key, ""));
     format!("{tagged}:absent")

@@ -1,9 +1,10 @@
 //! The store on Redis 6.2 or newer, alone, behind sentinels, or as a cluster.
 //!
-//! One script a method and queue: it is all or nothing, and may be repeated. Knows Redis and the port, and decides
-//! nothing that is not a matter of keys. What a queue's keys hold is written down in `lua/keys.lua`. A job's id counts
-//! in its queue: no key is shared by all queues but the registry of their names. A job that is moved to another queue goes in
-//! steps: see `moves.rs`. A stream is spread over shards, each with keys of its own: see `lua/streams/shard.lua`.
+//! One script a method and queue: it is all or nothing, and may be repeated. Knows Redis and the
+//! port, and decides nothing that is not a matter of keys. What a queue's keys hold is written down
+//! in `lua/keys.lua`. A job's id counts in its queue: no key is shared by all queues but the
+//! registry of their names. A job that is moved to another queue goes in steps: see `moves.rs`. A
+//! stream is spread over shards, each with keys of its own: see `lua/streams/shard.lua`.
 
 mod amend;
 mod arrivals;
@@ -112,7 +113,8 @@ impl RedisStore {
         self
     }
 
-    /// What the methods work with. They are called within a runtime, which is what the tasks beside them need.
+    /// What the methods work with. They are called within a runtime, which is what the tasks beside
+    /// them need.
     fn base(&self) -> &Arc<Base> {
         self.tasks.get_or_init(|| {
             let base = || Arc::clone(&self.base);

@@ -129,7 +129,8 @@ impl Lines<'_> {
         }
     }
 
-    /// All members of the lines of these states, each cut to arrival and id; `None` if there are more than `max`.
+    /// All members of the lines of these states, each cut to arrival and id; `None` if there are
+    /// more than `max`.
     pub(crate) async fn whole(&self, states: &[State], max: usize) -> Answer<Option<Vec<Found>>> {
         let (ready, others): (Vec<State>, Vec<State>) =
             states.iter().partition(|state| **state == State::Ready);

@@ -1,6 +1,6 @@
-//! The way to Redis: one connection that all calls share, made when it is needed and made anew when it fails, and a
-//! retry around every command. Every command of this store may be repeated, so that a lost answer is just asked for
-//! again.
+//! The way to Redis: one connection that all calls share, made when it is needed and made anew when
+//! it fails, and a retry around every command. Every command of this store may be repeated, so that
+//! a lost answer is just asked for again.
 
 use crate::dial::{Dial, Wire};
 use crate::error::{Kind, kind, store_error};
@@ -32,9 +32,11 @@ pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(9);
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Of calls that are one for several queues of a cluster: after so long a part that failed is not tried again. The others wait for it.
+/// Of calls that are one for several queues of a cluster: after so long a part that failed is not
+/// tried again. The others wait for it.
 const BESIDE_TIME_MAX: Duration = Duration::from_millis(500);
-/// And after so long one that says nothing is not waited for: longer than a server that is there takes, even when it is busy.
+/// And after so long one that says nothing is not waited for: longer than a server that is there
+/// takes, even when it is busy.
 const BESIDE_ANSWER_MAX: Duration = Duration::from_millis(2_500);
 /// The least of it where a lease says how much time there is.
 const WITHIN_MIN: Duration = Duration::from_millis(500);
@@ -48,7 +50,8 @@ pub(crate) enum Patience {
     Whole,
     /// Not long, in a cluster: others are there to be worked for.
     Beside,
-    /// The same, with leases of the others that last no longer for it: a small part of such a lease.
+    /// The same, with leases of the others that last no longer for it: a small part of such a
+    /// lease.
     Within(Span),
 }
 
@@ -57,7 +60,8 @@ impl Patience {
     fn times(self, is_cluster: bool) -> (Duration, Duration) {
         match self {
             Self::Beside if is_cluster => (BESIDE_TIME_MAX, BESIDE_ANSWER_MAX),
-            // Beats come every third of a lease, take two of these at most, and have to be through before its last fifth.
+            // Beats come every third of a lease, take two of these at most, and have to be through
+            // before its last fifth.
             Self::Within(lease) if is_cluster => {
                 let time =
                     Duration::from(lease.scaled(1.0 / 6.0)).clamp(WITHIN_MIN, ANSWER_TIME_MAX);
@@ -223,7 +227,8 @@ impl Link {
         let mut failure = None;
         loop {
             let Ok(tried) = timeout_at(deadline, self.try_once(patience, &attempt)).await else {
-                // Silence is as much a reason to look where the masters are as a connection that broke.
+                // Silence is as much a reason to look where the masters are as a connection that
+                // broke.
                 self.failed.notify_one();
                 return Err(
                     failure.unwrap_or_else(|| StoreError::unavailable(doing, "no answer in time"))
@@ -272,8 +277,8 @@ impl Link {
         answer
     }
 
-    /// Makes connections anew where somebody met silence, as long as the store is there. Without anybody there to do so, whoever is
-    /// asked next by a call that waits does it.
+    /// Makes connections anew where somebody met silence, as long as the store is there. Without
+    /// anybody there to do so, whoever is asked next by a call that waits does it.
     pub(crate) async fn renew_when_failed(&self) {
         while self.is_cluster() {
             self.failed.notified().await;
@@ -309,8 +314,9 @@ impl Link {
         Ok(live)
     }
 
-    /// Puts another connection in the place of one to a cluster that failed, unless that has just been done. Until there is one, whoever
-    /// asks the parts of the cluster that are still there goes on with the old.
+    /// Puts another connection in the place of one to a cluster that failed, unless that has just
+    /// been done. Until there is one, whoever asks the parts of the cluster that are still there
+    /// goes on with the old.
     async fn renew(&self, turn: u64) {
         let Ok(mut dialed_at) = self.dialing.try_lock() else {
             return;
@@ -339,7 +345,8 @@ impl Link {
         }
     }
 
-    /// Looks whether the same servers answer as before: a client that finds its way to another master by itself does not say so.
+    /// Looks whether the same servers answer as before: a client that finds its way to another
+    /// master by itself does not say so.
     pub(crate) async fn look_around(&self) {
         let Some(live) = self.current() else { return };
         if let Err(error) = self.meet(live.wire).await {
@@ -371,8 +378,8 @@ impl Link {
     }
 }
 
-/// Remembers the masters there are, and the ids of those that answered; whether one of them was not there before. One that does not
-/// answer is taken to be the one it was.
+/// Remembers the masters there are, and the ids of those that answered; whether one of them was not
+/// there before. One that does not answer is taken to be the one it was.
 fn note_met(known: &mut BTreeMap<String, String>, met: BTreeMap<String, Option<String>>) -> bool {
     let are_first = known.is_empty();
     let is_new = |id: &String| !known.values().any(|known| known == id);

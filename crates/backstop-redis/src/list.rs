@@ -1,5 +1,6 @@
-//! Lists, page by page. A page walks the line that has its order, looks at no more than [`SCAN_MAX`] places and for no longer than about
-//! [`LOOK_FOR`], and continues after the last place it looked at.
+//! Lists, page by page. A page walks the line that has its order, looks at no more than
+//! [`SCAN_MAX`] places and for no longer than about [`LOOK_FOR`], and continues after the last
+//! place it looked at.
 
 mod cursor;
 
@@ -219,8 +220,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Jobs of a state, newest first by arrival. No line has that order: they are read whole, or picked out of all jobs
-    /// where that would be too much.
+    /// Jobs of a state, newest first by arrival. No line has that order: they are read whole, or
+    /// picked out of all jobs where that would be too much.
     async fn picked(&mut self, state: State) -> Answer<()> {
         let lines = Lines {
             base: self.base,
@@ -262,7 +263,8 @@ impl Walk<'_> {
         Ok(Step::On)
     }
 
-    /// Which of these fit, where their line does not tell. What cannot be read fits where nobody has to look into it.
+    /// Which of these fit, where their line does not tell. What cannot be read fits where nobody
+    /// has to look into it.
     async fn fitting(&self, found: &[Found]) -> Answer<Vec<bool>> {
         let is_picked = match self.filter.state {
             Some(state) => state == State::Running,

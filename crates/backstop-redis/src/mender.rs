@@ -1,4 +1,5 @@
-//! Repairs what a server that took another's place did not keep: when, by whom, and again until it is done.
+//! Repairs what a server that took another's place did not keep: when, by whom, and again until it
+//! is done.
 
 use crate::base::Base;
 use crate::repair::{DOING, repair_all};
@@ -9,9 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often somebody looks whether a cluster has other masters: its client finds its way to them by itself, and does not say so.
+/// How often somebody looks whether a cluster has other masters: its client finds its way to them
+/// by itself, and does not say so.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Whoever is at it keeps others from doing the same for so long at a time, and says for as long that it is done.
+/// Whoever is at it keeps others from doing the same for so long at a time, and says for as long
+/// that it is done.
 const ALONE_FOR_SECS: u64 = 30;
 const SAY_SO_EVERY: Duration = Duration::from_secs(10);
 /// The wait before a pass that failed is begun again: at first, and at most.
@@ -69,7 +72,8 @@ enum Pass {
     UnderWay,
 }
 
-/// A whole pass, unless another process is at it or has just done it, with the same servers as we see.
+/// A whole pass, unless another process is at it or has just done it, with the same servers as we
+/// see.
 async fn pass(base: &Base) -> Answer<Pass> {
     let done = format!("done {:016x}", base.link.servers_met());
     let ours = format!("{:016x}", rand::random::<u64>());

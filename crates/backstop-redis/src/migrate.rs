@@ -84,7 +84,8 @@ pub(crate) async fn version(base: &Base, doing: &'static str) -> Answer<u32> {
     mark(base, doing).await?.check(doing, VERSION, INSTEAD)
 }
 
-/// Whether there is nothing yet: a store that has lost its version and has queues is one to be mended.
+/// Whether there is nothing yet: a store that has lost its version and has queues is one to be
+/// mended.
 pub(crate) async fn is_new(base: &Base, doing: &'static str) -> Answer<bool> {
     Ok(mark(base, doing).await? == SchemaMark::Missing && base.queues(doing).await?.is_empty())
 }

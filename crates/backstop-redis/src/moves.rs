@@ -1,12 +1,14 @@
-//! Ended jobs on their way to another queue, which may be on another server. Three steps, each a script of one queue that
-//! may be repeated:
+//! Ended jobs on their way to another queue, which may be on another server. Three steps, each a
+//! script of one queue that may be repeated:
 //!
 //! 1. `mark`: the old queue notes where the job goes, and the number of the move. It stays listed.
-//! 2. `receive`: the new queue takes the job in, or does not, and remembers which: a move is decided once.
-//! 3. `depart`: the old queue removes the job, or the mark if it was not taken, and remembers where the job went.
+//! 2. `receive`: the new queue takes the job in, or does not, and remembers which: a move is
+//!    decided once.
+//! 3. `depart`: the old queue removes the job, or the mark if it was not taken, and remembers where
+//!    the job went.
 //!
-//! Whoever finds a mark takes steps 2 and 3, be it the one who made it, another mover, an amendment or a repair: they all
-//! carry the same number, so that the job ends in one place.
+//! Whoever finds a mark takes steps 2 and 3, be it the one who made it, another mover, an amendment
+//! or a repair: they all carry the same number, so that the job ends in one place.
 
 use crate::base::{Base, readable};
 use crate::keys::Part;
@@ -23,7 +25,8 @@ use std::collections::BTreeMap;
 /// Jobs carried at once, and their bytes.
 const JOBS_AT_ONCE: usize = 100;
 const BYTES_MAX: usize = 8 << 20;
-/// What was decided about a move is remembered at least so long: longer than anybody tries to carry it out.
+/// What was decided about a move is remembered at least so long: longer than anybody tries to carry
+/// it out.
 const DECIDED_FOR_SECS: i64 = 3_600;
 /// Entries one sweep looks at.
 const SWEEP: usize = 100;
@@ -280,8 +283,8 @@ pub(crate) async fn forget(
     base.link.run(doing, &call).await.map(drop)
 }
 
-/// Forgets what moves left behind in all queues, a little at a time: where jobs went that are known nowhere any more, and
-/// what was decided about moves that have long ended.
+/// Forgets what moves left behind in all queues, a little at a time: where jobs went that are known
+/// nowhere any more, and what was decided about moves that have long ended.
 pub(crate) async fn sweep(base: &Base, doing: &'static str, queues: &[QueueName]) -> Answer<()> {
     let some_of = |part| {
         let command = move |queue: &QueueName| {

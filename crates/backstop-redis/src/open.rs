@@ -16,10 +16,12 @@ const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 /// How often the client itself follows a slot to where it is, or tries a node again.
 const CLUSTER_RETRIES: u32 = 4;
-/// How long it waits before it does, in milliseconds. Its own default is longer than others may be made to wait.
+/// How long it waits before it does, in milliseconds. Its own default is longer than others may be
+/// made to wait.
 const CLUSTER_RETRY_WAIT_MS: std::ops::Range<u64> = 10..50;
 
-/// Why an address cannot be used. No message repeats a part of the address that could be a password.
+/// Why an address cannot be used. No message repeats a part of the address that could be a
+/// password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

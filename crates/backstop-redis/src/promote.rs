@@ -1,4 +1,5 @@
-//! From waiting to ready. Which jobs are due is seen over all queues; each queue then moves its own.
+//! From waiting to ready. Which jobs are due is seen over all queues; each queue then moves its
+//! own.
 
 use crate::base::{Base, readable};
 use crate::keys::Part;

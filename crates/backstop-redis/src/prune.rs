@@ -14,8 +14,9 @@ use redis::Value;
 
 const DOING: &str = "pruning";
 
-/// Removes ended jobs of the queues behind `after`, queue by queue: done, cancelled, dead, oldest first. Looks after the rest when
-/// it is through with all queues: this is what a keeper calls now and then. Answers also the queue after which to go on.
+/// Removes ended jobs of the queues behind `after`, queue by queue: done, cancelled, dead, oldest
+/// first. Looks after the rest when it is through with all queues: this is what a keeper calls now
+/// and then. Answers also the queue after which to go on.
 pub(crate) async fn prune(
     base: &Base,
     retention: &Retention,
@@ -64,8 +65,9 @@ pub(crate) async fn prune(
     Ok((pruned, next))
 }
 
-/// Forgets a queue that has been empty for long, with its totals. It leaves the registry first: whoever pushes to it before its keys are
-/// gone keeps them, and then it is entered again; whoever pushes after that is told that the queue is new, and enters it.
+/// Forgets a queue that has been empty for long, with its totals. It leaves the registry first:
+/// whoever pushes to it before its keys are gone keeps them, and then it is entered again; whoever
+/// pushes after that is told that the queue is new, and enters it.
 async fn forget(base: &Base, queue: &QueueName, now: Time) -> Answer<()> {
     base.registry
         .leave(&base.link, &base.keys, DOING, queue)

@@ -65,7 +65,8 @@ pub(crate) async fn set_bounds(base: &Base, queue: &QueueName, bounds: Bounds) -
     base.register(doing, &[queue]).await
 }
 
-/// The status of an answer; nothing for a name that was registered and whose queue never came to be.
+/// The status of an answer; nothing for a name that was registered and whose queue never came to
+/// be.
 fn status(name: &QueueName, answer: Value) -> Answer<Option<QueueStatus>> {
     let parts = readable(DOING, reply::list(answer))?;
     if parts.is_empty() {

@@ -1,4 +1,5 @@
-//! A job as bytes. The layout is written down in `lua/keys.lua`, whose scripts change records in place.
+//! A job as bytes. The layout is written down in `lua/keys.lua`, whose scripts change records in
+//! place.
 
 use backstop_core::failure::History;
 use backstop_core::job::Claimant;
@@ -176,7 +177,8 @@ pub(crate) fn fingerprint_of(bytes: &[u8]) -> Option<Fingerprint> {
     )))
 }
 
-/// The payload with what the job carries beside it at the end. The last four bytes say how long that is.
+/// The payload with what the job carries beside it at the end. The last four bytes say how long
+/// that is.
 fn pack_payload(job: &NewJob) -> Vec<u8> {
     let terms = Terms::of(job);
     let terms = terms.as_bytes().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The registry of queues: one set, on one master. Where a cluster has lost that master for now, a queue that this process has seen in it
-//! goes on, and what is to be entered is entered later.
+//! The registry of queues: one set, on one master. Where a cluster has lost that master for now, a
+//! queue that this process has seen in it goes on, and what is to be entered is entered later.
 
 use crate::error::strange;
 use crate::keys::Keys;
@@ -15,7 +15,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// Enters names, unless there would be more than so many. Answers the first name that there is no room for.
+/// Enters names, unless there would be more than so many. Answers the first name that there is no
+/// room for.
 const ADMIT: &str = include_str!("lua/admit.lua");
 /// Between two tries to enter what is owed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -68,7 +69,8 @@ impl Registry {
         self.read_within(link, keys, doing, Patience::Whole).await
     }
 
-    /// The same; or, of a cluster whose registry does not answer, the queues that this process has seen.
+    /// The same; or, of a cluster whose registry does not answer, the queues that this process has
+    /// seen.
     pub(crate) async fn read_or_recall(
         &self,
         link: &Link,
@@ -112,8 +114,9 @@ impl Registry {
         queues.iter().all(|queue| known.seen.contains(queue))
     }
 
-    /// Enters the queues that a push names, or refuses the push if there would be too many. Queues that this process has seen are not
-    /// asked about again: those that were forgotten meanwhile may exceed the bound by as many.
+    /// Enters the queues that a push names, or refuses the push if there would be too many. Queues
+    /// that this process has seen are not asked about again: those that were forgotten meanwhile
+    /// may exceed the bound by as many.
     pub(crate) async fn admit(
         &self,
         link: &Link,

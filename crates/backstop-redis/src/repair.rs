@@ -1,8 +1,9 @@
 //! Rebuilds the lines of a queue from its records, and removes from the lines what has no record.
 //!
-//! A script is all or nothing, also in the log of Redis and on its replicas, so that the parts of one queue are set back
-//! together. What can come apart is the registry of queues, which a cluster may keep on another master, and whatever was
-//! changed by hand. A pass goes in small steps, each a script that may be repeated and that other calls may come between.
+//! A script is all or nothing, also in the log of Redis and on its replicas, so that the parts of
+//! one queue are set back together. What can come apart is the registry of queues, which a cluster
+//! may keep on another master, and whatever was changed by hand. A pass goes in small steps, each a
+//! script that may be repeated and that other calls may come between.
 
 use crate::base::{Base, readable};
 use crate::cells;
@@ -45,8 +46,8 @@ pub(crate) async fn repair_what_is_wrong(base: &Base) -> Answer<()> {
     repair_what_disagrees(base).await
 }
 
-/// Repairs the queues and streams whose parts do not agree; to find them costs a few lengths each. Finishes moves that
-/// somebody began.
+/// Repairs the queues and streams whose parts do not agree; to find them costs a few lengths each.
+/// Finishes moves that somebody began.
 pub(crate) async fn repair_what_disagrees(base: &Base) -> Answer<()> {
     cells::mend(base, DOING).await?;
     streams::mend_what_disagrees(base).await?;
@@ -80,7 +81,8 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Whether every job has its payload and one place, every claim all its parts, and every death its group.
+    /// Whether every job has its payload and one place, every claim all its parts, and every death
+    /// its group.
     pub(crate) fn agrees(&self) -> bool {
         [self.ordered, self.placed]
             .iter()
@@ -261,7 +263,8 @@ impl Step<'_> {
         readable(DOING, reply::count(answer))
     }
 
-    /// Puts every dead job into its group. What it died of, if that is not known, is told by its history.
+    /// Puts every dead job into its group. What it died of, if that is not known, is told by its
+    /// history.
     async fn deaths(&self) -> Answer<usize> {
         let (mut cursor, mut mended) = ("0".to_owned(), 0);
         loop {

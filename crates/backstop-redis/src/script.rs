@@ -11,7 +11,8 @@ pub(crate) struct Script {
     hash: String,
 }
 
-/// Each script with the parts that stand before it. Only what a script needs: all of it is run with every call.
+/// Each script with the parts that stand before it. Only what a script needs: all of it is run with
+/// every call.
 macro_rules! scripts {
     ($($name:ident: $($part:literal)* => $file:literal;)*) => {
         $(
@@ -131,9 +132,10 @@ impl Script {
 
     /// A call of the script on these keys, which share a tag.
     ///
-    /// It names one more, that never exists. While a slot moves, Redis begins no script that names a key it does not have. One of which it
-    /// has all keys it would begin; and if that emptied a key and came back to it, Redis would look for the key on the other master, and
-    /// break the script off with half of its changes made.
+    /// It names one more, that never exists. While a slot moves, Redis begins no script that names
+    /// a key it does not have. One of which it has all keys it would begin; and if that emptied a
+    /// key and came back to it, Redis would look for the key on the other master, and break the
+    /// script off with half of its changes made.
     pub(crate) fn with(&'static self, keys: &[String]) -> ScriptCall {
         let absent = keys.first().map(|key| absent_beside(key));
         let mut command = Cmd::with_capacity(keys.len() + 4, HEAD_BYTES);
@@ -158,7 +160,8 @@ pub(crate) struct ScriptCall {
 }
 
 impl ScriptCall {
-    /// The same call with the script itself: it goes where its keys are, and the server there knows it from then on.
+    /// The same call with the script itself: it goes where its keys are, and the server there knows
+    /// it from then on.
     pub(crate) fn whole(&self) -> Cmd {
         let mut command = Cmd::new();
         command.arg("EVAL").arg(self.script.source);

@@ -1,4 +1,5 @@
-//! What dead workers left behind. Which claims expired first is seen over all queues; each queue then hands over its own.
+//! What dead workers left behind. Which claims expired first is seen over all queues; each queue
+//! then hands over its own.
 
 use crate::base::{Base, readable};
 use crate::claim::{HandedOut, handed_out, holder};
@@ -44,7 +45,8 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Seizu
         expired.extend(found.expired);
     }
     match move_back(base, &ahead, now).await {
-        // Of a cluster a part may be gone: what has expired elsewhere is not kept waiting, and the next call asks again.
+        // Of a cluster a part may be gone: what has expired elsewhere is not kept waiting, and the
+        // next call asks again.
         Err(error) if error.is_transient() => {
             tracing::debug!(%error, "claims from before the clock was set back");
         }
@@ -88,8 +90,8 @@ struct Ahead<'a> {
     worker: String,
 }
 
-/// Gives claims of workers that were not heard of since the clock was set back a new end. With leases shorter than a minute there are none
-/// to ask about, unless it was.
+/// Gives claims of workers that were not heard of since the clock was set back a new end. With
+/// leases shorter than a minute there are none to ask about, unless it was.
 async fn move_back(base: &Base, ahead: &[Ahead<'_>], now: Time) -> Answer<()> {
     if ahead.is_empty() {
         return Ok(());
@@ -117,8 +119,8 @@ async fn move_back(base: &Base, ahead: &[Ahead<'_>], now: Time) -> Answer<()> {
 /// From which queue to take how many of which claims.
 type Plan<'a> = BTreeMap<&'a QueueName, Vec<(Vec<u8>, usize)>>;
 
-/// The earliest claims first, and of the last one no more than there is room for. One that holds nothing is closed
-/// by being asked.
+/// The earliest claims first, and of the last one no more than there is room for. One that holds
+/// nothing is closed by being asked.
 fn plan(mut expired: Vec<Expired<'_>>, max: usize) -> Plan<'_> {
     expired.sort_unstable();
     let (mut plan, mut room) = (Plan::new(), max);
@@ -156,7 +158,8 @@ async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> An
     for ((queue, claims), answer) in plan.iter().zip(answers) {
         let Some(answer) = answer else { continue };
         let runs = readable(DOING, handed_out(queue, seize.number, answer))?;
-        // The script stops at its bound of bytes and places. Or some have ended meanwhile, and the next call finds none.
+        // The script stops at its bound of bytes and places. Or some have ended meanwhile, and the
+        // next call finds none.
         seizure.more |= runs.len() < claims.iter().map(|(_, jobs)| jobs).sum::<usize>();
         seizure.runs.extend(runs.into_iter().filter_map(seized_run));
     }

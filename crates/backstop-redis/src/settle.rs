@@ -22,8 +22,9 @@ const NONE: u8 = b'2';
 
 type Numbered<'a> = (usize, &'a Settlement);
 
-/// Ends runs: queues side by side, the runs of a queue in order. What a part of a cluster says is not lost with one that is gone, or that
-/// refuses: told again, the end of a job of which nothing is kept would be stale.
+/// Ends runs: queues side by side, the runs of a queue in order. What a part of a cluster says is
+/// not lost with one that is gone, or that refuses: told again, the end of a job of which nothing
+/// is kept would be stale.
 pub(crate) async fn settle(
     base: &Base,
     settlements: &[Settlement],
@@ -127,8 +128,9 @@ struct Alike {
     runs: Vec<usize>,
 }
 
-/// Runs that end alike, each claim by itself: most of a batch do, so that the script is told what changes once. A job that ends twice
-/// does so in order: what comes with it and after it is apart from what came before.
+/// Runs that end alike, each claim by itself: most of a batch do, so that the script is told what
+/// changes once. A job that ends twice does so in order: what comes with it and after it is apart
+/// from what came before.
 fn alike(runs: &[Numbered<'_>], now: Time) -> Vec<Alike> {
     let mut parts: Vec<Alike> = Vec::new();
     let (mut jobs, mut open) = (HashSet::with_capacity(runs.len()), 0);

@@ -31,7 +31,8 @@ pub(crate) async fn job(base: &Base, id: JobId) -> Answer<Option<Job>> {
         .transpose()
 }
 
-/// All jobs of an id, by their queues. One that goes from a queue to another at this moment is one job.
+/// All jobs of an id, by their queues. One that goes from a queue to another at this moment is one
+/// job.
 pub(crate) async fn namesakes(base: &Base, id: JobId) -> Answer<Vec<Job>> {
     let doing = "reading jobs of an id";
     let queues = base.queues(doing).await?;
@@ -108,7 +109,8 @@ impl Seen {
     }
 }
 
-/// What a filter asks about the jobs at these spots; nothing where there is none, or none that can be read.
+/// What a filter asks about the jobs at these spots; nothing where there is none, or none that can
+/// be read.
 pub(crate) async fn look_at(
     base: &Base,
     doing: &'static str,

@@ -1,5 +1,5 @@
-//! The contract of the port, on one Redis, as the user that `docs/stores.md` makes, with a prefix of
-//! its own per case.
+//! The contract of the port, on one Redis, as the user that `docs/stores.md` makes, with a prefix
+//! of its own per case.
 
 mod user;
 

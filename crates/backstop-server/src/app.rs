@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The store, the configuration as it stands, and the path everything is mounted under. Cheap to clone.
+/// The store, the configuration as it stands, and the path everything is mounted under. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct App(Arc<Shared>);
 
@@ -39,8 +40,8 @@ struct Shared {
 }
 
 impl App {
-    /// Serves `backstop` as `config` says. `base` is the path in front of every address, such as `/backstop`; empty
-    /// at the root.
+    /// Serves `backstop` as `config` says. `base` is the path in front of every address, such as
+    /// `/backstop`; empty at the root.
     pub fn new(backstop: Backstop, config: Config, base: &str) -> Self {
         Self(Arc::new(Shared {
             backstop,
@@ -102,7 +103,8 @@ impl App {
         &self.0.given_up
     }
 
-    /// What goes on when no request waits for it. Each ends soon after [`App::closing`] is cancelled, and is waited for.
+    /// What goes on when no request waits for it. Each ends soon after [`App::closing`] is
+    /// cancelled, and is waited for.
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.0.tasks
     }
@@ -112,7 +114,8 @@ impl App {
         &self.0.base
     }
 
-    /// The server goes down before long: whoever shares requests out among servers leaves this one out from now on.
+    /// The server goes down before long: whoever shares requests out among servers leaves this one
+    /// out from now on.
     pub(crate) fn leave(&self) {
         self.0.is_leaving.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,5 @@
-//! What the doctor says of the store. A look at a large one takes longer than a request may, so it is made in the background.
+//! What the doctor says of the store. A look at a large one takes longer than a request may, so it
+//! is made in the background.
 //!
 //! | what is known | what pages and `/metrics` say |
 //! |---|---|
@@ -6,7 +7,8 @@
 //! | the last look | what it found, and how old it is |
 //! | that the last look failed | that, and why; beside it what the last good one found |
 //!
-//! A look that failed is made again after [`EVERY`], however long it took: whoever knows nothing of the store is not told for long.
+//! A look that failed is made again after [`EVERY`], however long it took: whoever knows nothing of
+//! the store is not told for long.
 
 use crate::App;
 use backstop::QueueSettings;

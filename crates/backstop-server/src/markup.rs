@@ -1,4 +1,5 @@
-//! Text on its way into markup that is written by hand: charts, pictures, the page of a refusal. Templates escape by themselves.
+//! Text on its way into markup that is written by hand: charts, pictures, the page of a refusal.
+//! Templates escape by themselves.
 
 use crate::words::one_line;
 

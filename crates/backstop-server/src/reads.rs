@@ -1,4 +1,5 @@
-//! Lists, searches and pages of one caller: a few at once, so that one caller does not keep the store busy for all.
+//! Lists, searches and pages of one caller: a few at once, so that one caller does not keep the
+//! store busy for all.
 
 use crate::App;
 use crate::access::{Caller, Refusal, inner_path, is_expensive};
@@ -32,7 +33,8 @@ pub(crate) async fn few_at_once(State(app): State<App>, request: Request, next: 
     }
 }
 
-/// The turn lasts until a large answer is taken: whoever does not read its answers gets no more of them.
+/// The turn lasts until a large answer is taken: whoever does not read its answers gets no more of
+/// them.
 fn holding(turn: Turn, response: Response) -> Response {
     if response.body().size_hint().lower() < LARGE_BYTES_MIN as u64 {
         return response;

@@ -1,5 +1,5 @@
-//! Redrives that servers run: begun from a page or over the API, and gone on with by the servers of the store when the one that had
-//! it is gone.
+//! Redrives that servers run: begun from a page or over the API, and gone on with by the servers of
+//! the store when the one that had it is gone.
 
 use crate::App;
 use backstop::dead::DeadLetters;
@@ -12,10 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 /// Redrives that are remembered as given up.
 const GIVEN_UP_MAX: usize = 1_000;
-/// How long a redrive may take to leave its record in good order when the server closes; cut off, it waits for its lease to end.
+/// How long a redrive may take to leave its record in good order when the server closes; cut off,
+/// it waits for its lease to end.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
 
-/// Redrives that broke off here for a reason that will not pass: they wait for somebody who looks at it.
+/// Redrives that broke off here for a reason that will not pass: they wait for somebody who looks
+/// at it.
 #[derive(Default)]
 pub(crate) struct GivenUp(Mutex<BTreeSet<String>>);
 

@@ -1,5 +1,6 @@
-//! Goes on with what a server that is gone left unfinished: redrives and bulk actions. Safe on every server of a store at once: each is
-//! taken by a change of its cell, which only the first one makes.
+//! Goes on with what a server that is gone left unfinished: redrives and bulk actions. Safe on
+//! every server of a store at once: each is taken by a change of its cell, which only the first one
+//! makes.
 
 use crate::{App, bulk, redrives};
 use backstop::core::port::Answer;

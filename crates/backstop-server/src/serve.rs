@@ -48,7 +48,8 @@ pub fn router(app: &App) -> Router {
     fortified(mounted, app).with_state(app.clone())
 }
 
-/// `all` under a path. What machines ask for stands at the root as well: probes and scrapers are told of no path.
+/// `all` under a path. What machines ask for stands at the root as well: probes and scrapers are
+/// told of no path.
 fn under(base: &str, all: Router<App>, of_machines: Router<App>) -> Router<App> {
     let mounted = Router::new()
         .nest(base, all)
@@ -76,7 +77,8 @@ fn fortified(routes: Router<App>, app: &App) -> Router<App> {
         .layer(from_fn_with_state(app.clone(), access::guard))
         .layer(CatchPanicLayer::custom(broken))
         .layer(from_fn_with_state(app.clone(), told_where))
-        // Around everything that answers, be it a refusal; it knows the pattern of a route, and never the address.
+        // Around everything that answers, be it a refusal; it knows the pattern of a route, and
+        // never the address.
         .layer(from_fn(meters::measure))
         .layer(map_response(access::fortify))
 }

@@ -3,7 +3,8 @@
 use backstop_core::port::StoreError;
 use tokio::task::JoinError;
 
-/// Does a change to its end, also when whoever asked for it leaves in the middle or has waited too long.
+/// Does a change to its end, also when whoever asked for it leaves in the middle or has waited too
+/// long.
 pub(crate) fn to_the_end<T: Send + 'static, E: From<StoreError> + Send + 'static>(
     change: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> impl Future<Output = Result<T, E>> {

@@ -70,7 +70,8 @@ pub fn instant(at: Time) -> String {
     with_digits(&at.to_string(), 3)
 }
 
-/// A text of ours in which instants are written to the second: what is finer than that is for programs.
+/// A text of ours in which instants are written to the second: what is finer than that is for
+/// programs.
 pub fn to_the_second(text: &str) -> String {
     with_digits(text, 0)
 }

@@ -1,4 +1,5 @@
-//! The names of workers elsewhere, counted: a name costs its caller nothing and the store a row, so that it has a bound.
+//! The names of workers elsewhere, counted: a name costs its caller nothing and the store a row, so
+//! that it has a bound.
 
 use backstop_core::limits::{WORKER_NAME_KEPT, WORKERS_MAX, WORKERS_OF_CALLER_MAX};
 use backstop_core::{Time, WorkerName};

@@ -1,5 +1,6 @@
-//! How fast the store is by itself: `cargo bench -p backstop-sqlite`. Prints jobs per second, the best and the median of
-//! several rounds, for both durabilities; a path as argument says on which disk.
+//! How fast the store is by itself: `cargo bench -p backstop-sqlite`. Prints jobs per second, the
+//! best and the median of several rounds, for both durabilities; a path as argument says on which
+//! disk.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
 use backstop_core::plan::Want;

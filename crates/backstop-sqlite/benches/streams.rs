@@ -1,5 +1,6 @@
-//! How fast ordered streams are by themselves: `cargo bench -p backstop-sqlite --bench streams`. Prints records per second,
-//! the best and the median of several rounds, for both durabilities; a path as argument says on which disk.
+//! How fast ordered streams are by themselves: `cargo bench -p backstop-sqlite --bench streams`.
+//! Prints records per second, the best and the median of several rounds, for both durabilities; a
+//! path as argument says on which disk.
 #![allow(clippy::print_stdout, clippy::cast_precision_loss, missing_docs)]
 
 use backstop_core::port::{Advance, KeyLease, Offered, Store, Streams, Take, Taken, Then, Wanted};

@@ -1,7 +1,7 @@
 //! What an operator does to jobs.
 //!
-//! A selection by filter is picked by a reader, so that a long search does not keep the writer; every job picked is
-//! looked at again by the writer before it is touched.
+//! A selection by filter is picked by a reader, so that a long search does not keep the writer;
+//! every job picked is looked at again by the writer before it is touched.
 
 mod pick;
 

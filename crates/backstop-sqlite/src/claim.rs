@@ -164,7 +164,8 @@ pub(crate) fn held_under(work: &mut Work<'_>, number: LeaseNumber, now: Time) ->
     held_at(work, places, number, now)
 }
 
-/// What a claim holds of these jobs, in the order of the line: without a look at all others that run.
+/// What a claim holds of these jobs, in the order of the line: without a look at all others that
+/// run.
 pub(crate) fn held_of(
     work: &mut Work<'_>,
     ids: &[Vec<u8>],
@@ -258,8 +259,9 @@ fn vanished(row: &Row<'_>) -> Result<Option<(WorkerName, LeaseNumber)>> {
     Ok(worker.zip(row::maybe_whole(row, 6)?.map(LeaseNumber::from_i64)))
 }
 
-/// Ends a job that is in no line and that no worker could be given: it is dead, where a person finds it, and does not
-/// keep the jobs behind it waiting. It is dead over any bound: there is nobody to give it back to.
+/// Ends a job that is in no line and that no worker could be given: it is dead, where a person
+/// finds it, and does not keep the jobs behind it waiting. It is dead over any bound: there is
+/// nobody to give it back to.
 fn end_unreadable(work: &mut Work<'_>, no: i64, now: Time) -> Result<()> {
     tracing::warn!(
         no,

@@ -18,13 +18,14 @@ const ENQUEUE_JOB: &str = include_str!("sql/enqueue_job.sql");
 const ENQUEUE_KNOWN: &str = include_str!("sql/enqueue_known.sql");
 const DOING: &str = "enqueueing";
 
-/// Takes jobs in inside a transaction of the caller's, on the caller's own connection to the store's file: they come
-/// into being with its commit, or not at all. Answers as [`backstop_core::port::Backlog::enqueue`] does.
+/// Takes jobs in inside a transaction of the caller's, on the caller's own connection to the
+/// store's file: they come into being with its commit, or not at all. Answers as
+/// [`backstop_core::port::Backlog::enqueue`] does.
 ///
-/// Begin the transaction as `IMMEDIATE`: one that read before it writes can be refused by SQLite at once, however long
-/// the connection would wait. How durable the commit is, the connection's own `synchronous` decides. After an error
-/// nothing of this call is in the transaction. At most [`QUEUES_MAX`] queues come into being like this, whatever the
-/// configuration says.
+/// Begin the transaction as `IMMEDIATE`: one that read before it writes can be refused by SQLite at
+/// once, however long the connection would wait. How durable the commit is, the connection's own
+/// `synchronous` decides. After an error nothing of this call is in the transaction. At most
+/// [`QUEUES_MAX`] queues come into being like this, whatever the configuration says.
 pub fn enqueue_in(
     transaction: &Transaction<'_>,
     jobs: &[NewJob],
@@ -108,7 +109,8 @@ fn enqueue_one(
 ) -> Result<Enqueued> {
     let known_queue = work.queue(&job.queue)?;
     let full_queue = known_queue.filter(|queue| !work.has_room(*queue));
-    // Without a key and in a queue that exists and has room, the insert itself finds out whether the job is known.
+    // Without a key and in a queue that exists and has room, the insert itself finds out whether
+    // the job is known.
     if (job.unique.is_some() || known_queue.is_none() || full_queue.is_some())
         && let Some(answer) = known(work, job.id, &job.queue)?
     {

@@ -40,7 +40,8 @@ pub(crate) fn store_error(doing: &'static str, error: &Error) -> StoreError {
             | ErrorCode::SchemaChanged,
         ) => StoreError::unavailable(doing, error),
         Some(ErrorCode::TooBig) => StoreError::misuse(doing, error),
-        // Whatever else SQLite finds wrong, it finds in the file: damage, or tables that are not as we made them.
+        // Whatever else SQLite finds wrong, it finds in the file: damage, or tables that are not as
+        // we made them.
         _ => StoreError::corrupt(doing, error),
     }
 }

@@ -17,7 +17,8 @@ const CHECKED_BYTES_MAX: u64 = 256 << 20;
 const FREE_BYTES_MIN: u64 = 1 << 30;
 /// With less than this the next writes may fail already.
 const FREE_BYTES_LAST: u64 = 16 << 20;
-/// A log as large as this was not folded in for long: somebody keeps an old reading transaction open.
+/// A log as large as this was not folded in for long: somebody keeps an old reading transaction
+/// open.
 const WAL_BYTES_MAX: u64 = 256 << 20;
 
 /// What only the writer's connection can tell.

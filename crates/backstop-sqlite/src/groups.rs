@@ -11,7 +11,8 @@ const GROUPS_OF: &str = include_str!("sql/groups_of.sql");
 const GROUPS_SAMPLE: &str = include_str!("sql/groups_sample.sql");
 const QUEUE_FIND: &str = include_str!("sql/queue_find.sql");
 
-/// Groups of deaths, the largest first. Counts and times are in the index of deaths; of the jobs only samples are read.
+/// Groups of deaths, the largest first. Counts and times are in the index of deaths; of the jobs
+/// only samples are read.
 pub(crate) fn groups(db: &Connection, query: &GroupQuery) -> Result<Vec<Group>> {
     let limit = row::number(query.limit.clamp(1, GROUPS_MAX));
     let Some(name) = &query.queue else {

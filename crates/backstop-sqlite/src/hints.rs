@@ -38,8 +38,8 @@ impl Hints for Rings {
     }
 }
 
-/// Tells when somebody else wrote to the file. Asked on the writer's own connection, where SQLite counts the commits
-/// of others only: a store does not wake itself by its own claims and beats.
+/// Tells when somebody else wrote to the file. Asked on the writer's own connection, where SQLite
+/// counts the commits of others only: a store does not wake itself by its own claims and beats.
 #[derive(Default)]
 pub(crate) struct Others {
     seen: Option<i64>,

@@ -1,8 +1,9 @@
 //! The embedded store: one SQLite file, one machine, any number of processes.
 //!
-//! One thread writes, and puts whatever waits into one transaction; a few threads read. Knows SQLite and the port, and
-//! decides nothing that is not a matter of tables. Its tables are named `backstop_…`, so that they can live in a
-//! database of the user's, where [`enqueue_in`] takes jobs in with the user's own transaction.
+//! One thread writes, and puts whatever waits into one transaction; a few threads read. Knows
+//! SQLite and the port, and decides nothing that is not a matter of tables. Its tables are named
+//! `backstop_…`, so that they can live in a database of the user's, where [`enqueue_in`] takes jobs
+//! in with the user's own transaction.
 
 mod amend;
 mod beat;
@@ -79,8 +80,9 @@ pub struct SqliteStore {
     path: PathBuf,
     durability: Durability,
     bell: Bell,
-    // Readers first: the writer folds the log into the file when nobody reads any more.
-    // Workers, health checks and looks at single jobs never wait behind lists, which have readers of their own.
+    // Readers first: the writer folds the log into the file when nobody reads any more. Workers,
+    // health checks and looks at single jobs never wait behind lists, which have readers of their
+    // own.
     readers: Readers,
     lists: Readers,
     writer: Writer,
@@ -91,7 +93,8 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, or makes it, and checks that it can be relied on. Its tables are made by [`Store::migrate`].
+    /// Opens the file, or makes it, and checks that it can be relied on. Its tables are made by
+    /// [`Store::migrate`].
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
         let opened = open::open(path.as_ref(), options.readers.max(1))?;
         let bell = Bell::new();

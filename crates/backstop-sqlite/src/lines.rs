@@ -1,6 +1,7 @@
 //! The lines a job can stand in (ready, due, finished, running), and the moves between them.
 //!
-//! The hot paths of enqueue, claim and settle write these tables themselves; everything rarer moves jobs by this.
+//! The hot paths of enqueue, claim and settle write these tables themselves; everything rarer moves
+//! jobs by this.
 
 use crate::holders::holder;
 use crate::row;
@@ -105,7 +106,8 @@ impl Work<'_> {
             None => (row::whole(row, 3)?, row::time(row, 7)?),
         };
         Ok(Standing {
-            // An id of a wrong length matches no other table: such a job can be read and deleted, no more.
+            // An id of a wrong length matches no other table: such a job can be read and deleted,
+            // no more.
             id: row::id(row, 1)?.unwrap_or(JobId::from_bytes([0; 16])),
             state,
             spot: Spot {
@@ -125,7 +127,8 @@ impl Work<'_> {
         })
     }
 
-    /// Puts a job that is in no line into the one of `state`, and counts it there. Running is entered by claims only.
+    /// Puts a job that is in no line into the one of `state`, and counts it there. Running is
+    /// entered by claims only.
     pub(crate) fn enter(&mut self, spot: Spot, state: State) -> Result<()> {
         let queue = self.at(spot.queue).id;
         match state {
@@ -163,8 +166,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Takes a job out of the line it is in, and frees it of its lease. One that is not found where its row says is not
-    /// counted out either: whoever comes upon its place will.
+    /// Takes a job out of the line it is in, and frees it of its lease. One that is not found where
+    /// its row says is not counted out either: whoever comes upon its place will.
     pub(crate) fn leave(&mut self, job: &Standing) -> Result<()> {
         let (spot, queue) = (&job.spot, self.at(job.spot.queue).id);
         let db = self.db;

@@ -1,5 +1,6 @@
-//! Lists, page by page. A page walks the line that has its order, looks at no more than [`SCAN_MAX`] rows and for no longer
-//! than about [`LOOK_FOR`], and continues after the last place it looked at.
+//! Lists, page by page. A page walks the line that has its order, looks at no more than
+//! [`SCAN_MAX`] rows and for no longer than about [`LOOK_FOR`], and continues after the last place
+//! it looked at.
 
 use crate::found::Found;
 use crate::row;

@@ -1,7 +1,7 @@
 //! The schema of a store: made at once for a new file, and brought to the newest version by steps.
 //!
-//! A step is one transaction. Whoever is killed leaves it done or not begun, and a second process that
-//! migrates waits for it.
+//! A step is one transaction. Whoever is killed leaves it done or not begun, and a second process
+//! that migrates waits for it.
 
 use crate::error::store_error;
 use backstop_core::port::{Answer, Migrated, SchemaMark, StoreError, UpgradeSteps};
@@ -14,8 +14,8 @@ const SCHEMA_FORMER: &str = include_str!("sql/schema_former.sql");
 const DOING: &str = "migrating";
 const INSTEAD: &str = "a new file";
 
-/// There is none yet: version 1 is the first one. A released version that changes the schema changes
-/// `schema.sql` and adds a step here.
+/// There is none yet: version 1 is the first one. A released version that changes the schema
+/// changes `schema.sql` and adds a step here.
 const UPGRADES: UpgradeSteps<'_> = UpgradeSteps(&[]);
 
 /// The version this program works with.

@@ -1,8 +1,9 @@
 //! Whether the file that is open is still the one at its path.
 //!
-//! A file that is removed or replaced under a running process lives on without a name until the process ends: what is written to it meanwhile
-//! looks safe, and is gone with the process. So nothing is written, or read as if it were the store, while the path leads elsewhere. If
-//! the file is put back, everything goes on.
+//! A file that is removed or replaced under a running process lives on without a name until the
+//! process ends: what is written to it meanwhile looks safe, and is gone with the process. So
+//! nothing is written, or read as if it were the store, while the path leads elsewhere. If the file
+//! is put back, everything goes on.
 
 use crate::open::OpenError;
 use backstop_core::port::{Answer, StoreError};
@@ -36,7 +37,8 @@ impl Moored {
         &self.path
     }
 
-    /// Refuses where the path leads to another file, or to none. What cannot be looked at is taken to be there.
+    /// Refuses where the path leads to another file, or to none. What cannot be looked at is taken
+    /// to be there.
     pub(crate) fn check(&self, doing: &'static str) -> Answer<()> {
         let what = match self.path.metadata() {
             Ok(found) if identity(&found) == self.file => return Ok(()),

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 /// How long a connection waits for another process.
 const BUSY_MAX: Duration = Duration::from_secs(5);
-/// Pages of log after which the writer folds it into the file: as many as stay on disk anyway. Everybody waits meanwhile, up to 60 ms
-/// here and 20 ms with a quarter of the pages; but most pages are written again and again, so that is a quarter as often and
-/// fewer pages in all.
+/// Pages of log after which the writer folds it into the file: as many as stay on disk anyway.
+/// Everybody waits meanwhile, up to 60 ms here and 20 ms with a quarter of the pages; but most
+/// pages are written again and again, so that is a quarter as often and fewer pages in all.
 const WAL_PAGES_MAX: u32 = 16_000;
 /// Bytes of log that stay on disk once it is folded in.
 const WAL_BYTES_KEPT: i64 = 64 << 20;
@@ -177,7 +177,8 @@ pub(crate) struct Opened {
     pub(crate) lists: Vec<Connection>,
 }
 
-/// Opens the file, or makes it, and checks everything that can be checked without writing to its tables.
+/// Opens the file, or makes it, and checks everything that can be checked without writing to its
+/// tables.
 pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, OpenError> {
     check_sqlite(rusqlite::version_number())?;
     let path = make_file(path).map_err(|cause| OpenError::File {
@@ -218,7 +219,8 @@ pub(crate) fn open(path: &Path, readers: usize) -> std::result::Result<Opened, O
     })
 }
 
-/// The process that left a log may have died over an fsync that failed. If others use the file, it is in their care.
+/// The process that left a log may have died over an fsync that failed. If others use the file, it
+/// is in their care.
 fn recover_left(path: &Path) -> std::result::Result<(), OpenError> {
     if !recovery::is_needed(path) {
         return Ok(());
@@ -257,21 +259,23 @@ fn check_sqlite(version: i32) -> std::result::Result<(), OpenError> {
     }
 }
 
-/// Makes the file readable by its owner only, and its path independent of the working directory. SQLite gives its
-/// companions the same rights.
+/// Makes the file readable by its owner only, and its path independent of the working directory.
+/// SQLite gives its companions the same rights.
 fn make_file(path: &Path) -> std::io::Result<PathBuf> {
     match make_new(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let path = path.canonicalize()?;
-    // By name: see `make_new`. SQLite itself would open a file that cannot be written to for reading.
+    // By name: see `make_new`. SQLite itself would open a file that cannot be written to for
+    // reading.
     rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK)?;
     Ok(path)
 }
 
-/// Makes the file if there is none, without ever opening it. Closing a descriptor of a file drops every lock the process
-/// has on it, those of SQLite connections among them; another process may then delete the log that is in use.
+/// Makes the file if there is none, without ever opening it. Closing a descriptor of a file drops
+/// every lock the process has on it, those of SQLite connections among them; another process may
+/// then delete the log that is in use.
 #[cfg(target_os = "linux")]
 fn make_new(path: &Path) -> std::io::Result<()> {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -284,8 +288,8 @@ fn make_new(path: &Path) -> std::io::Result<()> {
     )?)
 }
 
-/// Makes the file if there is none, and never opens one that is there: closing a descriptor of it would drop every lock
-/// the process has on it.
+/// Makes the file if there is none, and never opens one that is there: closing a descriptor of it
+/// would drop every lock the process has on it.
 #[cfg(not(target_os = "linux"))]
 fn make_new(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
@@ -319,7 +323,8 @@ fn connect(path: &Path, access: OpenFlags, cache_kib: i64) -> Result<Connection>
     Ok(db)
 }
 
-/// SQLite's own waiting backs off to 100 ms: beside a busy process a store would hardly ever get its turn.
+/// SQLite's own waiting backs off to 100 ms: beside a busy process a store would hardly ever get
+/// its turn.
 fn wait_when_busy(db: &mut Connection) -> Result<()> {
     const PAUSE: Duration = Duration::from_millis(1);
     db.busy_handler(Some(|tries: i32| {
@@ -328,7 +333,8 @@ fn wait_when_busy(db: &mut Connection) -> Result<()> {
     }))
 }
 
-/// Switches to a write-ahead log. While two processes do so at once, SQLite may refuse one without waiting.
+/// Switches to a write-ahead log. While two processes do so at once, SQLite may refuse one without
+/// waiting.
 fn use_log(db: &Connection) -> Result<String> {
     let began = Instant::now();
     loop {

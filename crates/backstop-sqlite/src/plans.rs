@@ -1,4 +1,5 @@
-//! How SQLite runs every statement of ours: by a key, whatever the tables hold and whatever is known about them.
+//! How SQLite runs every statement of ours: by a key, whatever the tables hold and whatever is
+//! known about them.
 
 use crate::migrate::migrate;
 use rusqlite::Connection;
@@ -16,9 +17,9 @@ const SEARCHING: [&str; 6] = [
     "examine_miscounted",
     "examine_orphans",
 ];
-/// Where statistics know of a single job, the list of all jobs reads and sorts the whole table, and an amendment's walk
-/// begins at the first job, or the first dead one: SQL has no way to forbid it. All are for people, and read by a thread
-/// of their own.
+/// Where statistics know of a single job, the list of all jobs reads and sorts the whole table, and
+/// an amendment's walk begins at the first job, or the first dead one: SQL has no way to forbid it.
+/// All are for people, and read by a thread of their own.
 const GIVEN_UP: [&str; 4] = [
     "list_all",
     "list_dead_arrivals",
@@ -90,7 +91,8 @@ fn check(db: &Connection, name: &str, sql: &str) {
     for line in plan(db, sql) {
         if let Some(scanned) = line.strip_prefix("SCAN ") {
             let table = table_of(sql, scanned.split(' ').next().expect("a name"));
-            // Rows that stand in the statement, or that a part of it found, which has lines of its own.
+            // Rows that stand in the statement, or that a part of it found, which has lines of its
+            // own.
             let is_derived = table.starts_with("CONSTANT") || table.starts_with("(subquery");
             assert!(
                 SMALL.contains(&table) || SEARCHING.contains(&name) || is_derived,

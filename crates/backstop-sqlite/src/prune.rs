@@ -20,8 +20,8 @@ const PRUNE_WORKERS: &str = include_str!("sql/prune_workers.sql");
 /// A worker that was silent for so long is not remembered.
 const WORKER_KEPT_FOR: Span = Span::days(30);
 
-/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first. Goes on behind the queue `after`, and leaves there
-/// where the next pruning goes on.
+/// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first. Goes on behind the
+/// queue `after`, and leaves there where the next pruning goes on.
 pub(crate) fn prune(
     work: &mut Work<'_>,
     retention: &Retention,
@@ -97,7 +97,8 @@ fn prune_queue(
     Ok(false)
 }
 
-/// Forgets a queue that is empty for long enough and that nobody configured. A unique key that is still held keeps it.
+/// Forgets a queue that is empty for long enough and that nobody configured. A unique key that is
+/// still held keeps it.
 fn forget_if_unused(work: &mut Work<'_>, queue: &Queue, now: Time) -> Result<()> {
     if queue.is_configured || queue.live + queue.done + queue.cancelled + queue.dead > 0 {
         return Ok(());
@@ -152,7 +153,8 @@ struct Queue {
     empty_since: Option<Time>,
 }
 
-/// The queues behind `after` that one pruning looks at, and whether there are no others behind them.
+/// The queues behind `after` that one pruning looks at, and whether there are no others behind
+/// them.
 fn next_queues(work: &Work<'_>, after: &str) -> Result<(Vec<Queue>, bool)> {
     let mut statement = work.db.prepare_cached(PRUNE_QUEUES)?;
     let mut rows = statement.query(params![after, row::number(PRUNE_QUEUES_MAX + 1)])?;

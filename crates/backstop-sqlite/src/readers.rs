@@ -88,7 +88,8 @@ fn at_one_moment<T>(
 
 fn serve(slot: &ReaderSlot, waiting: &Mutex<mpsc::Receiver<Read>>) {
     loop {
-        // Whoever waits holds the lock; the others queue behind it. A lock is not poisoned: nothing in it panics.
+        // Whoever waits holds the lock; the others queue behind it. A lock is not poisoned: nothing
+        // in it panics.
         let Ok(mut receiver) = waiting.lock() else {
             return;
         };
@@ -100,7 +101,8 @@ fn serve(slot: &ReaderSlot, waiting: &Mutex<mpsc::Receiver<Read>>) {
         let mut db = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let db = db.as_mut().map_err(|cause| cause.as_str());
         if catch_unwind(AssertUnwindSafe(|| read(db))).is_err() {
-            // The reply was dropped with the stack, so its caller knows. The next one may have more luck.
+            // The reply was dropped with the stack, so its caller knows. The next one may have more
+            // luck.
             tracing::error!("a read of the store panicked; this is a bug in backstop");
         }
     }

@@ -1,4 +1,5 @@
-//! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not its neighbours.
+//! Rows as they are kept, and what they mean. Decodes leniently: a damaged column costs itself, not
+//! its neighbours.
 
 use backstop_core::bounds::DEAD_MAX_USUAL;
 use backstop_core::failure::History;
@@ -12,14 +13,16 @@ use rusqlite::{Result, Row};
 
 /// The state column of a job that is ready or running: which of the two, the key tables tell.
 pub(crate) const QUEUED: i64 = 0;
-/// The state column of a job that is done. 0 and 1 are both kept in no bytes at all, so that a job ends in place.
+/// The state column of a job that is done. 0 and 1 are both kept in no bytes at all, so that a job
+/// ends in place.
 pub(crate) const DONE: i64 = 1;
 const SCHEDULED: i64 = 2;
 const RETRYING: i64 = 3;
 const DEAD: i64 = 4;
 const CANCELLED: i64 = 5;
 
-/// Stands for a lease that settled nothing yet: eight bytes wide, like every lease number, and none of them.
+/// Stands for a lease that settled nothing yet: eight bytes wide, like every lease number, and none
+/// of them.
 pub(crate) const NO_LEASE: i64 = i64::MIN;
 /// Stands for the tag of a job not settled yet: one byte wide, like every tag.
 pub(crate) const NO_TAG: i64 = 127;
@@ -146,7 +149,8 @@ fn priority(level: i64) -> Priority {
         .unwrap_or_default()
 }
 
-/// Reads jobs that are handed out. Neighbours are mostly of one kind: its text is then shared, not copied.
+/// Reads jobs that are handed out. Neighbours are mostly of one kind: its text is then shared, not
+/// copied.
 #[derive(Default)]
 pub(crate) struct Reader {
     kind: Kind,

@@ -18,7 +18,8 @@ const SEIZE_RUNNING: &str = include_str!("sql/seize_running.sql");
 const SEIZE_TAKE: &str = include_str!("sql/seize_take.sql");
 const SEIZE_CLOSE: &str = include_str!("sql/seize_close.sql");
 
-/// Claims whose jobs one look at all that runs is for: looks are few, and none holds up others for long.
+/// Claims whose jobs one look at all that runs is for: looks are few, and none holds up others for
+/// long.
 const LOOK_MAX: usize = 20_000;
 
 /// Takes over jobs of expired claims; what the same call took before, if it is repeated.
@@ -67,9 +68,10 @@ struct Expired {
 /// A job of an expired claim: which claim's turn it is, its place, its id, and the claim.
 type Left = (usize, (QueueName, i64, i64), Vec<u8>, LeaseNumber);
 
-/// What a look at all that runs found of expired claims and no call has taken yet, the next one first. A look costs as much as
-/// there runs, and a call takes few: when a hundred thousand leases expire at once, one look serves all calls. What is in here may have
-/// changed since; it is checked again as it is taken.
+/// What a look at all that runs found of expired claims and no call has taken yet, the next one
+/// first. A look costs as much as there runs, and a call takes few: when a hundred thousand leases
+/// expire at once, one look serves all calls. What is in here may have changed since; it is checked
+/// again as it is taken.
 #[derive(Default)]
 pub(crate) struct Leftovers {
     jobs: VecDeque<Left>,
@@ -208,7 +210,8 @@ fn expired(work: &Work<'_>, now: Time, max: usize) -> Result<Vec<Expired>> {
         .collect()
 }
 
-/// All jobs of these claims, in one pass over what runs: claim by claim, each in the order of the line.
+/// All jobs of these claims, in one pass over what runs: claim by claim, each in the order of the
+/// line.
 fn left_by(work: &mut Work<'_>, expired: &[Expired]) -> Result<Vec<Left>> {
     let ranks: HashMap<i64, usize> = expired
         .iter()

@@ -1,4 +1,5 @@
-//! Ordered streams. A key's row is written when it is advanced, and not when it is taken: who has it is kept apart.
+//! Ordered streams. A key's row is written when it is advanced, and not when it is taken: who has
+//! it is kept apart.
 
 mod advance;
 mod keep;

@@ -1,7 +1,8 @@
-//! One transaction at work: its connection, and what it has learned and changed about queues, claims and streams.
+//! One transaction at work: its connection, and what it has learned and changed about queues,
+//! claims and streams.
 //!
-//! Counts and claims change with every job, but are written once per transaction. What is read of them before that
-//! goes through here.
+//! Counts and claims change with every job, but are written once per transaction. What is read of
+//! them before that goes through here.
 
 use crate::row;
 use crate::streams::Ledger;
@@ -20,7 +21,8 @@ const QUEUE_FORGET: &str = include_str!("sql/queue_forget.sql");
 const CLAIM_LEFT: &str = include_str!("sql/claim_left.sql");
 const CLAIM_CLOSE: &str = include_str!("sql/claim_close.sql");
 
-/// A transaction at work. Dropped without [`Work::flush`], its counts are lost with it: only a rollback may follow.
+/// A transaction at work. Dropped without [`Work::flush`], its counts are lost with it: only a
+/// rollback may follow.
 pub(crate) struct Work<'c> {
     pub(crate) db: &'c Connection,
     queues: Vec<Queue>,
@@ -253,7 +255,8 @@ impl<'c> Work<'c> {
     }
 }
 
-/// A queue that cannot be read must not take its jobs with it: they go on under a name that says so.
+/// A queue that cannot be read must not take its jobs with it: they go on under a name that says
+/// so.
 fn recover(db: &Connection, id: i64) -> Result<()> {
     let name = format!("recovered-{id}");
     tracing::error!(

@@ -1,4 +1,5 @@
-//! The one thread that writes. Whatever waits goes into one transaction, and is answered when that is on disk.
+//! The one thread that writes. Whatever waits goes into one transaction, and is answered when that
+//! is on disk.
 
 mod desk;
 mod file;
@@ -109,7 +110,8 @@ impl Writer {
         options: SqliteOptions,
         bell: Bell,
     ) -> std::io::Result<Self> {
-        // A runtime of its own, and only for its clock: the thread waits for requests with a deadline.
+        // A runtime of its own, and only for its clock: the thread waits for requests with a
+        // deadline.
         let waiting = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()?;
@@ -201,8 +203,8 @@ fn serve(mut desk: Desk, waiting: &Runtime, mut requests: mpsc::Receiver<Request
             desk.roll_back();
             drop(group);
         }
-        // After the replies: a claim of this group that was answered with nothing would else come behind the hint of what
-        // was enqueued after it, and its caller would wait for another.
+        // After the replies: a claim of this group that was answered with nothing would else come
+        // behind the hint of what was enqueued after it, and its caller would wait for another.
         desk.ring();
         if let Some((doing, alone)) = alone {
             desk.run_alone(doing, alone);

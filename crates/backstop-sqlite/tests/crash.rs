@@ -25,7 +25,8 @@ async fn open(path: &Path) -> Arc<SqliteStore> {
     Arc::new(store)
 }
 
-/// What the other test runs as a process of its own, to be killed: works, and tells what was acknowledged.
+/// What the other test runs as a process of its own, to be killed: works, and tells what was
+/// acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn victim() {
     let (Ok(file), Ok(round)) = (std::env::var(FILE), std::env::var(ROUND)) else {
@@ -221,7 +222,8 @@ fn check_told(told: &[(char, String)], jobs: &[Job]) {
     }
 }
 
-/// What was offered is held or handled, what was handled stays so, and the counts say how much there is.
+/// What was offered is held or handled, what was handled stays so, and the counts say how much
+/// there is.
 async fn check_streams(store: &SqliteStore, told: &[(char, String)]) {
     let query = KeyQuery {
         stream: stream(),

@@ -258,7 +258,8 @@ async fn a_job_of_another_process_gives_a_hint() {
     let place = Place::new();
     let (store, other) = (place.store().await, place.open());
     let mut hints = store.watch();
-    // What the store does itself is no news from others; the writer has looked at least once by now.
+    // What the store does itself is no news from others; the writer has looked at least once by
+    // now.
     tokio::time::sleep(Duration::from_millis(60)).await;
     other.enqueue(jobs(&["a"]), START).await.expect("enqueued");
     tokio::time::timeout(Duration::from_secs(5), hints.next())

@@ -37,9 +37,10 @@ use std::time::Duration;
 
 /// Runs every case of the contract as a test of its own.
 ///
-/// The expression is a closure whose future gives a fresh store: empty and migrated. With it may come whatever must
-/// outlive it, such as a temporary directory: `|| async { (store, dir) }`. It is called once per case. The store takes at
-/// most [`contract::queues::QUEUES_IN_CONTRACT`](crate::contract::queues::QUEUES_IN_CONTRACT) queues.
+/// The expression is a closure whose future gives a fresh store: empty and migrated. With it may
+/// come whatever must outlive it, such as a temporary directory: `|| async { (store, dir) }`. It is
+/// called once per case. The store takes at most
+/// [`contract::queues::QUEUES_IN_CONTRACT`](crate::contract::queues::QUEUES_IN_CONTRACT) queues.
 #[macro_export]
 macro_rules! store_contract {
     ($fresh:expr) => {
@@ -340,7 +341,8 @@ impl std::fmt::Debug for Subject {
     }
 }
 
-/// What a factory may give: a store, or a store and a guard. `Form` only tells the forms apart for the compiler.
+/// What a factory may give: a store, or a store and a guard. `Form` only tells the forms apart for
+/// the compiler.
 pub trait Fresh<Form>: Send {
     /// The store, with what must outlive it.
     fn subject(self) -> Subject;
@@ -407,8 +409,8 @@ pub fn run<Form, Made, Making, Running>(
 /// Makes as many fresh stores as a case wants.
 pub type Factory = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Subject>>>>;
 
-/// Runs one case that needs more than one fresh store, and sees to its own deadlines: how long it takes depends on
-/// how much of it was asked for.
+/// Runs one case that needs more than one fresh store, and sees to its own deadlines: how long it
+/// takes depends on how much of it was asked for.
 pub fn run_many<Form, Made, Making, Running>(
     fresh: impl Fn() -> Making + 'static,
     case: impl FnOnce(Factory) -> Running,
@@ -424,7 +426,8 @@ pub fn run_many<Form, Made, Making, Running>(
 }
 
 fn block_on(case: impl Future<Output = ()>) {
-    // Several threads, also for cases of one task: a store must not depend on the runtime of its tests.
+    // Several threads, also for cases of one task: a store must not depend on the runtime of its
+    // tests.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()

@@ -1,7 +1,8 @@
 //! A store whose calls fail, get lost or take their time.
 //!
-//! Faults come by a seed and in the order of the calls, so that a run on one thread can be repeated; under tokio's
-//! paused time delays cost nothing. What was injected is counted: a test whose fault never came proves nothing.
+//! Faults come by a seed and in the order of the calls, so that a run on one thread can be
+//! repeated; under tokio's paused time delays cost nothing. What was injected is counted: a test
+//! whose fault never came proves nothing.
 
 use crate::forward::{
     forward_backlog, forward_cells, forward_operator, forward_store, forward_streams,
@@ -84,7 +85,8 @@ pub struct Flaky {
 struct Ways {
     dice: StdRng,
     odds: Odds,
-    /// Off means that `odds` are not looked at; the dice roll on, so that what follows stays the same.
+    /// Off means that `odds` are not looked at; the dice roll on, so that what follows stays the
+    /// same.
     on: bool,
     down: bool,
     next: VecDeque<Fault>,
@@ -154,12 +156,14 @@ impl Flaky {
         self.ways().next.push_back(fault);
     }
 
-    /// From now on this method is refused for good, as by a server that gives no right to it; every other fault of it gives way.
+    /// From now on this method is refused for good, as by a server that gives no right to it; every
+    /// other fault of it gives way.
     pub fn forbid(&self, method: &'static str) {
         self.ways().forbidden.insert(method);
     }
 
-    /// From now on this method is not answered at all, as by a server that is there and does nothing.
+    /// From now on this method is not answered at all, as by a server that is there and does
+    /// nothing.
     pub fn hang(&self, method: &'static str) {
         self.ways().hanging.insert(method);
     }
@@ -171,7 +175,8 @@ impl Flaky {
         ways.hanging.remove(method);
     }
 
-    /// From now on nobody answers for this method, and the store does not see it; callers know after so long.
+    /// From now on nobody answers for this method, and the store does not see it; callers know
+    /// after so long.
     pub fn leave_unanswered(&self, method: &'static str, after: Duration) {
         self.ways().unanswered.insert(method, after);
     }
@@ -305,7 +310,8 @@ impl Ways {
         fate
     }
 
-    /// As many rolls for every call, whatever the odds: changing them must not change the rest of a run.
+    /// As many rolls for every call, whatever the odds: changing them must not change the rest of a
+    /// run.
     fn draw(&mut self) -> Fate {
         let rolls: [f64; 6] = self.dice.random();
         let delay = |part: f64| self.odds.delay_max.mul_f64(part);

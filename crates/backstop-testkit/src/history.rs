@@ -1,8 +1,8 @@
 //! What producers and workers saw, checked against what the store ended up with.
 //!
-//! Whoever takes part writes down what it does, outside the store under test. After the faults are over and the
-//! backlog has drained, [`check`] looks for promises that were broken. Jobs must stay listed for that: run with
-//! [`Keep::Listed`](backstop_core::verdict::Keep) and without pruning.
+//! Whoever takes part writes down what it does, outside the store under test. After the faults are
+//! over and the backlog has drained, [`check`] looks for promises that were broken. Jobs must stay
+//! listed for that: run with [`Keep::Listed`](backstop_core::verdict::Keep) and without pruning.
 
 mod check;
 mod line;
@@ -124,7 +124,8 @@ impl From<&Outcome> for Accepted {
     }
 }
 
-/// All that was written down. Events of one log are in the order in which they happened; between logs there is none.
+/// All that was written down. Events of one log are in the order in which they happened; between
+/// logs there is none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     logs: Vec<Vec<Event>>,
@@ -146,7 +147,8 @@ impl History {
         self.logs.push(events);
     }
 
-    /// Adds the events of a process that was killed: what it had begun may begin again, charged to the job or not.
+    /// Adds the events of a process that was killed: what it had begun may begin again, charged to
+    /// the job or not.
     pub fn add_cut_log(&mut self, events: Vec<Event>) {
         self.cut.insert(self.logs.len());
         self.logs.push(events);

@@ -1,6 +1,8 @@
-//! What is told through the `metrics` facade, written down to be asserted: everything that the thread of a test tells.
+//! What is told through the `metrics` facade, written down to be asserted: everything that the
+//! thread of a test tells.
 //!
-//! A meter is written as its name and its labels in the order of their names, `backstop_recovered_total{outcome=dead,queue=q}`.
+//! A meter is written as its name and its labels in the order of their names,
+//! `backstop_recovered_total{outcome=dead,queue=q}`.
 
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, LocalRecorderGuard,
@@ -19,7 +21,8 @@ impl Meters {
         metrics::set_default_local_recorder(self)
     }
 
-    /// What a histogram recorded, or the values a gauge was set to, in their order; empty if the meter was never told of.
+    /// What a histogram recorded, or the values a gauge was set to, in their order; empty if the
+    /// meter was never told of.
     pub fn told(&self, meter: &str) -> Vec<f64> {
         self.lock().get(meter).cloned().unwrap_or_default()
     }

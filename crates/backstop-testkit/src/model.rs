@@ -1,4 +1,5 @@
-//! Calls and answers as values, so that the same call can be made to several stores and the answers compared.
+//! Calls and answers as values, so that the same call can be made to several stores and the answers
+//! compared.
 
 use crate::given::try_list;
 use backstop_core::amend::{Filter, Refusal};
@@ -248,7 +249,8 @@ impl Visible {
             let jobs = try_list(store, &filter, limit, now).await?;
             lists.push((filter.clone(), ranked(&filter, jobs)));
         }
-        // Long enough for all that any run of a test lasts, short enough to be a time a person would ask for.
+        // Long enough for all that any run of a test lasts, short enough to be a time a person
+        // would ask for.
         let workers = store.workers(Span::days(30), now).await?;
         let mut groups = store
             .groups(
@@ -422,7 +424,8 @@ fn ranked(filter: &Filter, mut jobs: Vec<Job>) -> Vec<Job> {
     jobs
 }
 
-/// A store that knows ids by their queue answers `Same` for a job that was moved away, the others `Conflict`: either way it is known.
+/// A store that knows ids by their queue answers `Same` for a job that was moved away, the others
+/// `Conflict`: either way it is known.
 fn known(mut answers: Vec<Enqueued>) -> Vec<Enqueued> {
     for answer in &mut answers {
         if *answer == Enqueued::Conflict {

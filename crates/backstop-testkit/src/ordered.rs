@@ -1,4 +1,5 @@
-//! Ordered streams whose processes are killed: what is brought to them, what their handlers did, and what must hold of it.
+//! Ordered streams whose processes are killed: what is brought to them, what their handlers did,
+//! and what must hold of it.
 //!
 //! | a key's calls, as the log has them | must |
 //! |---|---|

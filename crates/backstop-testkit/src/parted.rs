@@ -27,7 +27,8 @@ pub enum Gone {
     Granting,
 }
 
-/// A store of which a part can be gone. What a call has for the other queues is done and answered; it fails if there is nothing else.
+/// A store of which a part can be gone. What a call has for the other queues is done and answered;
+/// it fails if there is nothing else.
 pub struct Parted {
     inner: Arc<dyn Store>,
     gone: Mutex<(BTreeSet<QueueName>, Option<Gone>)>,

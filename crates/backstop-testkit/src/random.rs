@@ -1,7 +1,8 @@
 //! The same random operations on several stores, side by side.
 //!
-//! The first store is the one the others are compared with: every answer of every call, and now and then everything
-//! they show. Domains are small, so that jobs, keys, leases and workers meet all the time. A failure is its seed.
+//! The first store is the one the others are compared with: every answer of every call, and now and
+//! then everything they show. Domains are small, so that jobs, keys, leases and workers meet all
+//! the time. A failure is its seed.
 
 mod player;
 mod seeds;
@@ -30,8 +31,8 @@ pub struct Sequence {
 pub enum Replies {
     /// All of them, and all are compared.
     Heard,
-    /// Some get lost, and their calls are repeated on every store but the first: what the stores show must be the
-    /// same as if nothing had happened.
+    /// Some get lost, and their calls are repeated on every store but the first: what the stores
+    /// show must be the same as if nothing had happened.
     SometimesLost,
 }
 
@@ -56,7 +57,8 @@ pub struct Divergence {
     pub trace: String,
 }
 
-/// How often which answer came. A comparison in which nothing was ever seized says nothing about seizing.
+/// How often which answer came. A comparison in which nothing was ever seized says nothing about
+/// seizing.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Coverage(BTreeMap<&'static str, u64>);
 
@@ -230,7 +232,8 @@ const LOOK_EVERY: usize = 10;
 /// Operations a divergence tells.
 const TRACE_MAX: usize = 12;
 
-/// Runs a sequence on all of `stores`, which are named, fresh and empty, and compares each with the first.
+/// Runs a sequence on all of `stores`, which are named, fresh and empty, and compares each with the
+/// first.
 pub async fn compare(
     stores: &[(&str, Arc<dyn Store>)],
     sequence: Sequence,
@@ -343,8 +346,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether a repeated call is answered as the first one was: the others count what they did, and the second time
-/// there is nothing left to do.
+/// Whether a repeated call is answered as the first one was: the others count what they did, and
+/// the second time there is nothing left to do.
 fn answers_the_same(operation: &Operation) -> bool {
     matches!(
         operation,

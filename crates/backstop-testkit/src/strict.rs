@@ -1,4 +1,5 @@
-//! A store that refuses the ends of some jobs for good, as one does that cannot hold what they say; all others it takes.
+//! A store that refuses the ends of some jobs for good, as one does that cannot hold what they say;
+//! all others it takes.
 
 use crate::forward::{forward_cells, forward_operator, forward_store, forward_streams};
 use async_trait::async_trait;

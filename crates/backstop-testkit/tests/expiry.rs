@@ -1,5 +1,6 @@
-//! A hundred thousand leases expire at once: how long until all their jobs are ready again, and what it costs those who push
-//! meanwhile. Takes minutes, and measures time, so it is asked for by name:
+//! A hundred thousand leases expire at once: how long until all their jobs are ready again, and
+//! what it costs those who push meanwhile. Takes minutes, and measures time, so it is asked for by
+//! name:
 //!
 //! ```text
 //! cargo test --release -p backstop-testkit --test expiry -- --ignored --nocapture --test-threads 1
@@ -27,7 +28,8 @@ const KEEPERS: usize = 2;
 /// Between two pushes of a caller.
 const PUSH_EVERY: Duration = Duration::from_millis(10);
 const BASELINE: Duration = Duration::from_secs(10);
-/// How the leases came about: with how many jobs of one claim, and for how long, which is enough to claim all and to take the baseline.
+/// How the leases came about: with how many jobs of one claim, and for how long, which is enough to
+/// claim all and to take the baseline.
 #[derive(Clone, Copy)]
 struct Held {
     claim: usize,

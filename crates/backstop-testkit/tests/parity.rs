@@ -1,4 +1,5 @@
-//! All stores, one meaning: the same random operations on each of them, side by side, and equal answers from all.
+//! All stores, one meaning: the same random operations on each of them, side by side, and equal
+//! answers from all.
 
 use backstop_core::port::Store;
 use backstop_memory::MemoryStore;
@@ -11,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sequences of one run, unless the environment says otherwise. Each store's own contract runs more.
+/// Sequences of one run, unless the environment says otherwise. Each store's own contract runs
+/// more.
 const SEQUENCES: u64 = 8;
 /// Operations of a sequence.
 const STEPS: usize = 100;

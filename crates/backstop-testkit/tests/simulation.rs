@@ -1,4 +1,5 @@
-//! The simulator itself: its seeds repeat, and what it runs keeps its promises. More seeds: the `simulate` program.
+//! The simulator itself: its seeds repeat, and what it runs keeps its promises. More seeds: the
+//! `simulate` program.
 
 use backstop_testkit::simulator::simulate;
 

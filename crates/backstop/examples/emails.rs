@@ -1,4 +1,5 @@
-//! Typed tasks, shared state, retries and a graceful stop: `cargo run -p backstop --example emails`.
+//! Typed tasks, shared state, retries and a graceful stop: `cargo run -p backstop --example
+//! emails`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -50,7 +51,8 @@ async fn welcome(task: Welcome, run: Run) -> Result<(), Fail> {
     if !task.to.contains('@') {
         return Err(Fail::dead(format!("`{}` is not an address", task.to)));
     }
-    // The id is the same in every run of the job: a service that takes it sends once, however often we ask.
+    // The id is the same in every run of the job: a service that takes it sends once, however often
+    // we ask.
     run.state::<Mailer>()?
         .send(&task.to, &run.id().to_string())
         .await?;

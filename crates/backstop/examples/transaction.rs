@@ -1,6 +1,7 @@
 //! A row and its job, or neither: `cargo run -p backstop --example transaction`.
 //!
-//! The application keeps its tables and backstop's in one SQLite file, and enqueues inside its own transaction.
+//! The application keeps its tables and backstop's in one SQLite file, and enqueues inside its own
+//! transaction.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,7 +1,8 @@
-//! A row and its job, or neither, on PostgreSQL:
-//! `cargo run -p backstop --features postgres --example transaction_postgres -- postgres://USER@HOST/DATABASE`.
+//! A row and its job, or neither, on PostgreSQL: `cargo run -p backstop --features postgres
+//! --example transaction_postgres -- postgres://USER@HOST/DATABASE`.
 //!
-//! The application keeps its tables and backstop's in one database, and enqueues inside its own transaction.
+//! The application keeps its tables and backstop's in one database, and enqueues inside its own
+//! transaction.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

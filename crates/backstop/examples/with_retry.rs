@@ -1,4 +1,5 @@
-//! An operation in this process, with retries and a dead letter: `cargo run -p backstop --example with_retry`.
+//! An operation in this process, with retries and a dead letter: `cargo run -p backstop --example
+//! with_retry`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -22,8 +22,8 @@ const HARMLESS: [&str; 11] = [
     "sslrootcert",
 ];
 
-/// The address of a store, as in `postgres://ada:password@db.example.org/shop`. Its text for people, for logs and for
-/// debugging is [`redacted`].
+/// The address of a store, as in `postgres://ada:password@db.example.org/shop`. Its text for
+/// people, for logs and for debugging is [`redacted`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address(String);
 
@@ -36,7 +36,8 @@ pub enum StoreKind {
     Sqlite,
     /// A PostgreSQL server: `postgres://…`.
     Postgres,
-    /// A Redis server, cluster or set of sentinels: `redis://…`, `redis+cluster://…`, `redis+sentinel://…`.
+    /// A Redis server, cluster or set of sentinels: `redis://…`, `redis+cluster://…`,
+    /// `redis+sentinel://…`.
     Redis,
 }
 
@@ -63,7 +64,8 @@ impl Address {
         &self.0
     }
 
-    /// Whether it has parts that are never shown: whoever reads what is shown cannot open the store with it.
+    /// Whether it has parts that are never shown: whoever reads what is shown cannot open the store
+    /// with it.
     pub fn hides_something(&self) -> bool {
         redacted(&self.0) != self.0
     }
@@ -84,8 +86,8 @@ impl Address {
         }
     }
 
-    /// The file behind a `sqlite:` address. `sqlite:a.db` and `sqlite://a.db` are the same file; `sqlite:///a.db` is an
-    /// absolute path.
+    /// The file behind a `sqlite:` address. `sqlite:a.db` and `sqlite://a.db` are the same file;
+    /// `sqlite:///a.db` is an absolute path.
     pub fn sqlite_file(&self) -> Option<&Path> {
         let path = self.0.strip_prefix("sqlite:")?;
         Some(Path::new(path.strip_prefix("//").unwrap_or(path)))
@@ -146,14 +148,15 @@ impl StoreKind {
     }
 }
 
-/// An address without what may be secret in it: neither user nor password, no parameter that is not known to be
-/// harmless, and nothing at all of what cannot be told apart.
+/// An address without what may be secret in it: neither user nor password, no parameter that is not
+/// known to be harmless, and nothing at all of what cannot be told apart.
 pub fn redacted(address: &str) -> String {
     if address.starts_with("sqlite:") {
         return address.to_owned();
     }
     let Some((scheme, rest)) = address.split_once("://") else {
-        // `postgres:ada:secret@host` and `host=… password=…` are no addresses, and carry passwords all the same.
+        // `postgres:ada:secret@host` and `host=… password=…` are no addresses, and carry passwords
+        // all the same.
         let may_be_secret = address.contains(['@', '=', ' ']);
         return if may_be_secret {
             HIDDEN.to_owned()
@@ -185,7 +188,8 @@ fn parameter(part: &str) -> String {
     }
 }
 
-/// A text of which every line ends where an address begins: for messages that repeat what somebody wrote.
+/// A text of which every line ends where an address begins: for messages that repeat what somebody
+/// wrote.
 pub(crate) fn without_addresses(text: &str) -> String {
     let cut = |line: &str| match line.find("://") {
         None => line.to_owned(),

@@ -1,12 +1,14 @@
 //! Who changed what, when, how many, and why if they said so.
 //!
-//! An entry is written before anything is changed and completed afterwards: one without a count was cut off in the middle.
-//! At least 10,000 are kept, and up to 40,000 of the last 30 days. Beyond that the caller with the most entries loses its oldest, in
-//! small steps as new ones come: whoever writes many pushes out nobody else's. A page of them costs what is on it.
+//! An entry is written before anything is changed and completed afterwards: one without a count was
+//! cut off in the middle. At least 10,000 are kept, and up to 40,000 of the last 30 days. Beyond
+//! that the caller with the most entries loses its oldest, in small steps as new ones come: whoever
+//! writes many pushes out nobody else's. A page of them costs what is on it.
 //!
 //! A change that finds everything as it is to be (a pause of a paused queue) takes its entry back.
 //!
-//! A reason is redacted before it is written, and again when it is read: by then more may be known to be secret.
+//! A reason is redacted before it is written, and again when it is read: by then more may be known
+//! to be secret.
 
 mod reason;
 mod share;
@@ -32,7 +34,8 @@ const PREFIX: &str = "audit/";
 /// Selections of one change that its entry tells.
 const PARTS_SHOWN: usize = 10;
 
-/// What an entry tells of selections: one as it is, of several the first ones, and how many there are.
+/// What an entry tells of selections: one as it is, of several the first ones, and how many there
+/// are.
 pub(crate) fn each_in_short<T>(parts: &[T], in_short: impl Fn(&T) -> Value) -> Value {
     if let [part] = parts {
         return in_short(part);
@@ -48,8 +51,8 @@ pub struct AuditEntry {
     pub at: Time,
     /// Who asked for it.
     pub who: String,
-    /// What was done: `requeue`, `move to QUEUE`, `delete`, `clear`, `import` and `redrive ID` of dead letters; of anything else
-    /// what it was done to comes first, as in `queue pause`.
+    /// What was done: `requeue`, `move to QUEUE`, `delete`, `clear`, `import` and `redrive ID` of
+    /// dead letters; of anything else what it was done to comes first, as in `queue pause`.
     pub what: String,
     /// To which, as they were selected.
     pub selection: serde_json::Value,
@@ -175,15 +178,16 @@ impl Audit {
         Ok(entries.into_iter().map(|entry| self.shown(entry)).collect())
     }
 
-    /// A page of the changes that fit, behind the place where the page before it ended, or from the newest on. Looks at no more than
-    /// [`LOOKS_MAX`] entries, whether they fit or not.
+    /// A page of the changes that fit, behind the place where the page before it ended, or from the
+    /// newest on. Looks at no more than [`LOOKS_MAX`] entries, whether they fit or not.
     pub async fn page(
         &self,
         after: Option<String>,
         limit: usize,
         fits: impl Fn(&AuditEntry) -> bool,
     ) -> Answer<AuditPage> {
-        // A place that somebody made up is only a place: names that do not begin like ours are before all of them.
+        // A place that somebody made up is only a place: names that do not begin like ours are
+        // before all of them.
         let part = self.journal().part::<AuditEntry>(after, LOOKS_MAX).await?;
         let mut fitting = part.entries.into_iter().filter(|(_, entry)| fits(entry));
         let found: Vec<(String, AuditEntry)> = fitting.by_ref().take(limit).collect();
@@ -204,7 +208,8 @@ impl Audit {
         })
     }
 
-    /// The same for a change that may find everything as it is to be: it answers `None` then, and leaves no entry.
+    /// The same for a change that may find everything as it is to be: it answers `None` then, and
+    /// leaves no entry.
     pub(crate) async fn around_change<T, E>(
         &self,
         what: &str,
@@ -231,7 +236,8 @@ impl Audit {
         }
     }
 
-    /// Makes a change between the two halves of its entry. `change` answers to how many it was done, and what is handed on.
+    /// Makes a change between the two halves of its entry. `change` answers to how many it was
+    /// done, and what is handed on.
     pub async fn around<T, E>(
         &self,
         what: &str,
@@ -245,7 +251,8 @@ impl Audit {
         self.around_change(what, selection, counted).await
     }
 
-    /// Removes the entry of a change that changed nothing. Where that fails, the entry stays without a count.
+    /// Removes the entry of a change that changed nothing. Where that fails, the entry stays
+    /// without a count.
     async fn take_back(&self, name: &str) {
         let taken = async {
             let cells = self.backstop.store().cells(vec![name.to_owned()]).await?;
@@ -284,7 +291,8 @@ impl Audit {
         Ok(Noted { name, entry })
     }
 
-    /// Writes down what became of it. It has happened by now: where this fails, the entry stays without a count.
+    /// Writes down what became of it. It has happened by now: where this fails, the entry stays
+    /// without a count.
     pub async fn note_end(&self, noted: Noted, count: u64, error: Option<String>) {
         let ended = AuditEntry {
             count: Some(count),

@@ -48,7 +48,8 @@ impl GuardName {
         }
     }
 
-    /// The word for a phase of it: a gate is shut where a breaker is open, and open where that is closed.
+    /// The word for a phase of it: a gate is shut where a breaker is open, and open where that is
+    /// closed.
     pub const fn word(&self, phase: Phase) -> &'static str {
         match (self, phase) {
             (Self::Gate(..), Phase::Closed) => "open",
@@ -231,7 +232,8 @@ impl Breakers<'_> {
             .any(|guard| guard.is_shut()))
     }
 
-    /// Closes a breaker or reopens a gate, and forgets what made it open; whether there is such a one.
+    /// Closes a breaker or reopens a gate, and forgets what made it open; whether there is such a
+    /// one.
     pub async fn reset(&self, name: &GuardName, why: &str) -> Answer<bool> {
         if self
             .0
@@ -262,7 +264,8 @@ impl Breakers<'_> {
         Ok(true)
     }
 
-    /// Opens a breaker, or shuts a gate, until somebody resets it. One that is not there yet comes into being.
+    /// Opens a breaker, or shuts a gate, until somebody resets it. One that is not there yet comes
+    /// into being.
     pub async fn open(&self, name: &GuardName, why: &str) -> Answer<()> {
         let now = self.0.now();
         match name {

@@ -28,7 +28,8 @@ use tracing::Instrument;
 
 /// How long a call of the store may take.
 const STORE_DEADLINE: Span = Span::secs(10);
-/// Waits between tries of a push that the store did not answer. Pushing again is harmless: the id is the same.
+/// Waits between tries of a push that the store did not answer. Pushing again is harmless: the id
+/// is the same.
 const PUSH_WAITS: [Duration; 4] = [
     Duration::from_millis(50),
     Duration::from_millis(250),
@@ -56,7 +57,8 @@ pub struct Backstop {
 /// A pushed job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pushed {
-    /// Its id. For a duplicate this is the id it would have had; `result` names the one that is there.
+    /// Its id. For a duplicate this is the id it would have had; `result` names the one that is
+    /// there.
     pub id: JobId,
     /// What became of it.
     pub result: Enqueued,
@@ -94,8 +96,8 @@ impl Backstop {
             .await
     }
 
-    /// As [`Backstop::open_with`], if there is a store at `url`; `None`, and nothing written, if there is none yet. A file of SQLite
-    /// comes into being all the same.
+    /// As [`Backstop::open_with`], if there is a store at `url`; `None`, and nothing written, if
+    /// there is none yet. A file of SQLite comes into being all the same.
     pub async fn open_if_there(
         url: &str,
         options: impl Into<StoreOptions>,
@@ -184,8 +186,8 @@ impl Backstop {
         Draft::new(self.clone(), queue)
     }
 
-    /// Pushes jobs, in as many calls as their number and size ask for. When it answers, all of them are durable; when
-    /// it fails, some may be: pushing the same jobs again is harmless.
+    /// Pushes jobs, in as many calls as their number and size ask for. When it answers, all of them
+    /// are durable; when it fails, some may be: pushing the same jobs again is harmless.
     pub async fn push_jobs(&self, mut jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
         let now = self.now();
         for job in &jobs {
@@ -227,9 +229,10 @@ impl Backstop {
         self.store.enqueue(jobs, self.current_time().await).await
     }
 
-    /// Enqueues inside a transaction of your own, on your own connection to the file this store is in: the jobs come
-    /// into being with your commit, or not at all. It cannot wait, so nobody compares the clocks here: in a process that
-    /// neither works nor pushes otherwise, ask for the [`Backstop::current_time`] now and then.
+    /// Enqueues inside a transaction of your own, on your own connection to the file this store is
+    /// in: the jobs come into being with your commit, or not at all. It cannot wait, so nobody
+    /// compares the clocks here: in a process that neither works nor pushes otherwise, ask for the
+    /// [`Backstop::current_time`] now and then.
     #[cfg(feature = "sqlite")]
     pub fn enqueue_in(
         &self,
@@ -260,8 +263,9 @@ impl Backstop {
             .flatten())
     }
 
-    /// A page of jobs. A store may answer short, even with nothing, and say where to go on: that is done up to `looks_max` times in
-    /// a row, until `limit` jobs are there or the list ends. `limit` is clamped as the store's is.
+    /// A page of jobs. A store may answer short, even with nothing, and say where to go on: that is
+    /// done up to `looks_max` times in a row, until `limit` jobs are there or the list ends.
+    /// `limit` is clamped as the store's is.
     pub async fn jobs(
         &self,
         filter: &Filter,
@@ -308,14 +312,15 @@ impl Backstop {
         &self.store
     }
 
-    /// The time on the store's time line, as this process knows it. Where nothing compares the clocks (a worker does, and
-    /// every push), ask for the [`Backstop::current_time`].
+    /// The time on the store's time line, as this process knows it. Where nothing compares the
+    /// clocks (a worker does, and every push), ask for the [`Backstop::current_time`].
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// The time on the store's time line, compared with the store's clock within the last ten seconds. A store that does
-    /// not tell its time keeps nobody from a push that it takes: then it is the time as this process knows it.
+    /// The time on the store's time line, compared with the store's clock within the last ten
+    /// seconds. A store that does not tell its time keeps nobody from a push that it takes: then it
+    /// is the time as this process knows it.
     pub async fn current_time(&self) -> Time {
         if self.comparison.is_due() {
             let _turn = self.comparison.turn.lock().await;
@@ -341,7 +346,8 @@ impl Backstop {
         &self.spill
     }
 
-    /// With other names of secret fields than the usual ones: their values are hidden in logs and views.
+    /// With other names of secret fields than the usual ones: their values are hidden in logs and
+    /// views.
     #[must_use]
     pub fn redacting(self, redaction: Redaction) -> Self {
         Self {
@@ -392,8 +398,8 @@ impl Backstop {
         Ok(())
     }
 
-    /// Has locks extended there; see [`Services`]. A store that was opened by its address has them extended by a thread of their own, one
-    /// that was given by the caller's runtime.
+    /// Has locks extended there; see [`Services`]. A store that was opened by its address has them
+    /// extended by a thread of their own, one that was given by the caller's runtime.
     #[must_use]
     pub fn lock_services(self, services: Services) -> Self {
         let locks = match services {

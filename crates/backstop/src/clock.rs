@@ -8,18 +8,21 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Tells the time. Everything that needs `now` asks one of these, so that tests and simulations can move it.
+/// Tells the time. Everything that needs `now` asks one of these, so that tests and simulations can
+/// move it.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The time.
     fn now(&self) -> Time;
 
-    /// Told the store's time now and then; answers how far off this clock was, in microseconds, if it followed.
+    /// Told the store's time now and then; answers how far off this clock was, in microseconds, if
+    /// it followed.
     fn follow(&self, store_time: Time) -> Option<i64> {
         let _ = store_time;
         None
     }
 
-    /// How far this clock was set forward within the last `within`, by time that really passed; nothing, where nobody can tell.
+    /// How far this clock was set forward within the last `within`, by time that really passed;
+    /// nothing, where nobody can tell.
     fn leapt(&self, within: Duration) -> Span {
         let _ = within;
         Span::ZERO
@@ -56,8 +59,8 @@ impl Leaps {
     }
 }
 
-/// The store's clock: read once, then carried on by this machine's monotonic clock, so that a stepping wall clock
-/// does not expire leases.
+/// The store's clock: read once, then carried on by this machine's monotonic clock, so that a
+/// stepping wall clock does not expire leases.
 #[derive(Debug)]
 pub(crate) struct StoreClock {
     started: Instant,
@@ -83,8 +86,8 @@ impl ClockComparison {
         }
     }
 
-    /// Whether the last comparison is too old. Measured by both clocks of the machine: the monotonic one stands still
-    /// while the machine sleeps.
+    /// Whether the last comparison is too old. Measured by both clocks of the machine: the
+    /// monotonic one stands still while the machine sleeps.
     pub(crate) fn is_due(&self) -> bool {
         let every = Duration::from(CLOCK_COMPARED_EVERY);
         let (monotonic, wall) = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +130,8 @@ impl Clock for StoreClock {
         )
     }
 
-    /// A machine that slept, or a wall clock that was set right, must not leave this process behind for ever.
+    /// A machine that slept, or a wall clock that was set right, must not leave this process behind
+    /// for ever.
     fn follow(&self, store_time: Time) -> Option<i64> {
         let off = store_time
             .as_micros()

@@ -1,7 +1,8 @@
 //! What the user wrote, and what the program needs.
 //!
-//! [`resolve`] is the one way from the first to the second: defaults, then the file, then the environment, then the
-//! flags; what comes later wins. Reads nothing itself: texts come in, a [`Config`] or the reason why not comes out.
+//! [`resolve`] is the one way from the first to the second: defaults, then the file, then the
+//! environment, then the flags; what comes later wins. Reads nothing itself: texts come in, a
+//! [`Config`] or the reason why not comes out.
 
 mod place;
 mod raw;
@@ -71,7 +72,8 @@ pub struct Config {
     pub schedules: BTreeMap<ScheduleName, Schedule>,
     /// Whose values are hidden in logs and views.
     pub redaction: Redaction,
-    /// How long a worker that stops lets its runs end, before it calls them off and gives their jobs back.
+    /// How long a worker that stops lets its runs end, before it calls them off and gives their
+    /// jobs back.
     pub grace: Span,
     /// Where spans go.
     pub telemetry: Telemetry,
@@ -104,7 +106,8 @@ impl Config {
             .map_or(QueueSettings::default().lease, |queue| queue.settings.lease)
     }
 
-    /// All runs a job may have: by its own policy, its queue's, or the usual one; `None` if only its age ends it.
+    /// All runs a job may have: by its own policy, its queue's, or the usual one; `None` if only
+    /// its age ends it.
     pub fn max_attempts(&self, job: &Job) -> Option<u32> {
         job.terms
             .retry()
@@ -163,8 +166,8 @@ pub enum HandlerConfig {
 }
 
 impl HandlerConfig {
-    /// With the time limit of its queue, if that has one. The engine stops every handler at it; one that knows it can
-    /// say better what it waited for.
+    /// With the time limit of its queue, if that has one. The engine stops every handler at it; one
+    /// that knows it can say better what it waited for.
     #[must_use]
     pub fn within(self, timeout: Option<Span>) -> Self {
         match (self, timeout) {
@@ -201,7 +204,8 @@ pub struct Overrides {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadConfig {
-    /// The file does not say what it should; the message has line, column and what is allowed there.
+    /// The file does not say what it should; the message has line, column and what is allowed
+    /// there.
     #[error("{path}: {problem}")]
     File {
         /// The file.
@@ -294,7 +298,8 @@ pub enum BadConfig {
 }
 
 impl BadConfig {
-    /// Whether it is the file that cannot be used, or an entry of it: without the file the same command may work.
+    /// Whether it is the file that cannot be used, or an entry of it: without the file the same
+    /// command may work.
     pub const fn is_about_the_file(&self) -> bool {
         !matches!(self, Self::Flag { .. } | Self::Environment { .. })
     }
@@ -329,7 +334,8 @@ pub fn resolve(
     checked(raw, file, environment, flags).map_err(|bad| bad.placed(file))
 }
 
-/// As [`resolve`], for a look at a store while the file cannot be used: of the file only the names of secret fields hold, if they can be read.
+/// As [`resolve`], for a look at a store while the file cannot be used: of the file only the names
+/// of secret fields hold, if they can be read.
 pub fn resolve_without(
     file: Written<'_>,
     environment: Overrides,
@@ -382,7 +388,8 @@ fn checked(
         ],
     )?;
     let store = store.unwrap_or_else(|| Address::new(USUAL_STORE));
-    // Handlers, collectors and databases are addresses between quotes, wherever the file names them.
+    // Handlers, collectors and databases are addresses between quotes, wherever the file names
+    // them.
     let words = file
         .map_or("", |written| written.text)
         .split(['"', '\'', ',', ' ', '\n']);

@@ -136,8 +136,8 @@ impl Draft {
         self
     }
 
-    /// Only if no other live job of the queue and kind is the same work: has the same payload, or the same values in chosen fields. A
-    /// unique key says it better where there is one, and wins.
+    /// Only if no other live job of the queue and kind is the same work: has the same payload, or
+    /// the same values in chosen fields. A unique key says it better where there is one, and wins.
     ///
     /// ```
     /// # #[tokio::main]
@@ -175,8 +175,8 @@ impl Draft {
         self
     }
 
-    /// Asked for from this place in a trace, which its runs are linked to; by default the span around the push, where spans
-    /// are exported.
+    /// Asked for from this place in a trace, which its runs are linked to; by default the span
+    /// around the push, where spans are exported.
     pub fn trace(mut self, context: TraceContext) -> Self {
         self.trace = Some(context);
         self
@@ -240,7 +240,8 @@ impl Draft {
         pushed(id, &results)
     }
 
-    /// Pushes it inside a transaction of your own on PostgreSQL; see [`Backstop::enqueue_in_postgres`].
+    /// Pushes it inside a transaction of your own on PostgreSQL; see
+    /// [`Backstop::enqueue_in_postgres`].
     #[cfg(feature = "postgres")]
     pub async fn push_in_postgres(
         self,

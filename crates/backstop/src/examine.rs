@@ -1,4 +1,5 @@
-//! What can be relied on: what the store says of itself, and how its clock stands to this machine's.
+//! What can be relied on: what the store says of itself, and how its clock stands to this
+//! machine's.
 
 use crate::breakers::{GuardName, GuardStatus};
 use crate::client::Backstop;
@@ -10,7 +11,8 @@ use backstop_core::port::{Answer, Examination, ExpiredLeases, Finding, Grade, Qu
 use backstop_core::{Span, State, Time};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Readings of the store's clock; the one that was quickest there and back is the nearest to the truth.
+/// Readings of the store's clock; the one that was quickest there and back is the nearest to the
+/// truth.
 const READINGS: usize = 5;
 /// A lease that expired longer ago than this was to be taken over by now.
 const EXPIRED_TOLD_AFTER: Span = Span::secs(60);
@@ -18,8 +20,8 @@ const EXPIRED_TOLD_AFTER: Span = Span::secs(60);
 const NOTICED: Span = Span::secs(1);
 
 impl Backstop {
-    /// What the store says of itself, how far its clock is from this machine's, and which queues and kinds are in trouble. Clocks
-    /// that are further apart than `lease` are a fault.
+    /// What the store says of itself, how far its clock is from this machine's, and which queues
+    /// and kinds are in trouble. Clocks that are further apart than `lease` are a fault.
     pub async fn examine(&self, lease: Span) -> Answer<Examination> {
         let mut examination = self.examine_store(lease).await?;
         // A store without its shape says so itself; what is in it cannot be asked.
@@ -32,7 +34,8 @@ impl Backstop {
         Ok(examination)
     }
 
-    /// As [`Backstop::examine`], without what [`of_contents`] tells. On a store with many jobs this takes long.
+    /// As [`Backstop::examine`], without what [`of_contents`] tells. On a store with many jobs this
+    /// takes long.
     pub async fn examine_store(&self, lease: Span) -> Answer<Examination> {
         let mut examination = self.store().examine().await?;
         let mut readings = Vec::with_capacity(READINGS);
@@ -104,7 +107,8 @@ impl Backstop {
     }
 }
 
-/// Leases that nobody takes over. A live worker does it within a lease, so none runs, or something is in its way.
+/// Leases that nobody takes over. A live worker does it within a lease, so none runs, or something
+/// is in its way.
 fn left_behind(expired: ExpiredLeases, now: Time) -> Option<Finding> {
     let first = expired.first?;
     let count = match expired.count {
@@ -172,8 +176,9 @@ fn crowded(queue: &QueueStatus) -> Vec<Finding> {
     findings
 }
 
-/// Whether a breaker or a gate keeps jobs back, and somebody should know. A half-open one waits for a job to try; where its queue has none,
-/// nobody is kept waiting, and it would be told for as long as nobody pushes.
+/// Whether a breaker or a gate keeps jobs back, and somebody should know. A half-open one waits for
+/// a job to try; where its queue has none, nobody is kept waiting, and it would be told for as long
+/// as nobody pushes.
 pub fn keeps_back(guard: &GuardStatus, queues: &[QueueStatus]) -> bool {
     match guard.status.state {
         Phase::Closed => false,
@@ -241,7 +246,8 @@ struct Reading {
     round_trip: Span,
 }
 
-/// The store read its clock half the round trip after the question went out, give or take the other half.
+/// The store read its clock half the round trip after the question went out, give or take the other
+/// half.
 fn judge(reading: Reading, lease: Span) -> Finding {
     let half = Span::micros(reading.round_trip.as_micros() / 2);
     let here = reading.here.after(half);

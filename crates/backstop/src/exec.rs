@@ -37,12 +37,14 @@ const EXIT_DEAD: i32 = 65;
 const EXIT_RELEASED: i32 = 75;
 /// How long a released job waits.
 const RELEASED_WAIT: Span = Span::secs(1);
-/// A command may leave processes behind that keep its pipes open; what they still write is waited for so long.
+/// A command may leave processes behind that keep its pipes open; what they still write is waited
+/// for so long.
 const PIPES_GRACE: Duration = Duration::from_millis(250);
 
 /// A command that runs jobs: one process per run, in a process group of its own.
 ///
-/// A run that is called off or times out takes the whole group with it: SIGTERM, then SIGKILL a second later.
+/// A run that is called off or times out takes the whole group with it: SIGTERM, then SIGKILL a
+/// second later.
 #[derive(Clone, Debug)]
 pub struct Exec {
     program: OsString,
@@ -101,7 +103,8 @@ impl Exec {
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
-            // It reads payloads of strangers and may run whatever they talk it into: it is not given the keys of the store.
+            // It reads payloads of strangers and may run whatever they talk it into: it is not
+            // given the keys of the store.
             .env_remove(ENV_STORE)
             .env_remove(ENV_TOKEN)
             .env("BACKSTOP_JOB_ID", run.id().to_string())
@@ -115,7 +118,8 @@ impl Exec {
                 ExecOutput::Discarded => Stdio::null(),
                 ExecOutput::Shown => Stdio::from(io::stderr()),
             })
-            // Its own group: Ctrl-C at the terminal reaches the worker alone, and the group can be killed as one.
+            // Its own group: Ctrl-C at the terminal reaches the worker alone, and the group can be
+            // killed as one.
             .process_group(0);
         match run.traceparent() {
             Some(traceparent) => command.env("TRACEPARENT", traceparent),
@@ -150,7 +154,8 @@ impl Handler for Exec {
         match status {
             Some(Ok(status)) => ending(status, &tail),
             Some(Err(error)) => not_run(&self.program, &error),
-            // Whatever it answers to SIGTERM is no answer about the job: some exit 0 on it with the work undone.
+            // Whatever it answers to SIGTERM is no answer about the job: some exit 0 on it with the
+            // work undone.
             None => {
                 group.end().await;
                 Ending::Released(Span::ZERO)

@@ -82,7 +82,8 @@ async fn in_time<T>(
 #[async_trait]
 impl Backlog for Guarded {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
-        // Stores group what many callers push: the work is done by a task of theirs, and callers only wait for it.
+        // Stores group what many callers push: the work is done by a task of theirs, and callers
+        // only wait for it.
         in_time(
             self.deadline,
             "enqueueing",
@@ -332,7 +333,8 @@ impl Streams for Guarded {
     }
 }
 
-/// Migrations and examinations may look at the whole store; they take this many times the usual deadline.
+/// Migrations and examinations may look at the whole store; they take this many times the usual
+/// deadline.
 const WHOLE_STORE_FACTOR: u32 = 60;
 
 #[async_trait]

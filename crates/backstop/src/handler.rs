@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 /// A kind of job with a type of its own.
 pub trait Task: Serialize + DeserializeOwned + Send + 'static {
-    /// What names the kind in the store. Keep it when the type is renamed: jobs pushed before carry it.
+    /// What names the kind in the store. Keep it when the type is renamed: jobs pushed before carry
+    /// it.
     const KIND: &'static str;
     /// Where such jobs wait.
     const QUEUE: &'static str = "default";
@@ -25,8 +26,8 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
 /// Runs jobs. Closures over a [`Task`] are the usual form; this one sees the raw payload.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// Runs one job to its end. May be dropped at any await: when the job times out, when its lease is lost, or when
-    /// a shutdown is forced.
+    /// Runs one job to its end. May be dropped at any await: when the job times out, when its lease
+    /// is lost, or when a shutdown is forced.
     async fn run(&self, run: Run) -> Ending;
 }
 
@@ -70,8 +71,8 @@ impl Run {
         Self { trace, ..self }
     }
 
-    /// Says that this run got further than those before it. If it fails all the same, its attempts and waits are counted from
-    /// this failure on; a maximum age still ends the job.
+    /// Says that this run got further than those before it. If it fails all the same, its attempts
+    /// and waits are counted from this failure on; a maximum age still ends the job.
     pub fn progressed(&self) {
         self.progressed.store(true, Ordering::Relaxed);
     }
@@ -105,14 +106,16 @@ impl Run {
         self.leased.attempt()
     }
 
-    /// What to hand on to services this run calls, as the W3C's header `traceparent`: the place of this run in its trace where spans
-    /// are exported, where its job was pushed from otherwise; `None` if neither is known.
+    /// What to hand on to services this run calls, as the W3C's header `traceparent`: the place of
+    /// this run in its trace where spans are exported, where its job was pushed from otherwise;
+    /// `None` if neither is known.
     pub fn traceparent(&self) -> Option<String> {
         self.trace.map(|trace| trace.to_string())
     }
 
-    /// The right to end this run. A later run of the job has another number. Numbers are random and shared by the jobs
-    /// of one claim: compare them for equality with the id beside them; they do not grow.
+    /// The right to end this run. A later run of the job has another number. Numbers are random and
+    /// shared by the jobs of one claim: compare them for equality with the id beside them; they do
+    /// not grow.
     pub fn lease(&self) -> &Lease {
         &self.leased.lease
     }
@@ -268,7 +271,8 @@ where
     }
 }
 
-/// The same bytes will not read better the next time; once the type is mended, the dead letter can be requeued.
+/// The same bytes will not read better the next time; once the type is mended, the dead letter can
+/// be requeued.
 fn unreadable<T>(error: &serde_json::Error) -> Ending {
     let report = ErrorReport {
         error_type: Some("UnreadablePayload".to_owned()),

@@ -1,4 +1,5 @@
-//! Where a store is, to recognise transactions that are elsewhere: jobs there would be jobs that nobody works.
+//! Where a store is, to recognise transactions that are elsewhere: jobs there would be jobs that
+//! nobody works.
 
 use crate::address::{Address, StoreKind};
 use backstop_core::port::{Answer, StoreError};

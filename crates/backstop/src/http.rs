@@ -8,7 +8,8 @@
 //! | anything else, a redirect included | failed; tried again as the policy says |
 //! | none: no connection, too slow, broken off | failed; tried again as the policy says |
 //!
-//! Knows nothing of policies: how long a job waits without a `Retry-After` is decided where every retry is.
+//! Knows nothing of policies: how long a job waits without a `Retry-After` is decided where every
+//! retry is.
 
 mod answer;
 mod dial;
@@ -33,18 +34,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use target::Target;
 use tokio::time::{Instant, timeout_at};
 
-/// How long a service may take where nobody said how long: a run without an end would hold its place for ever.
+/// How long a service may take where nobody said how long: a run without an end would hold its
+/// place for ever.
 const TIMEOUT_USUAL: Span = Span::secs(30);
-/// How long the body of a refusal is waited for. The status has decided by then; the body only explains it.
+/// How long the body of a refusal is waited for. The status has decided by then; the body only
+/// explains it.
 const BODY_WAIT: Duration = Duration::from_secs(5);
-/// Bytes of a body that are read: one more than the characters on record can have, so that a cut is seen as one.
+/// Bytes of a body that are read: one more than the characters on record can have, so that a cut is
+/// seen as one.
 const BODY_BYTES_MAX: usize = 4 * RESPONSE_CHARS_MAX + 1;
 
 /// A web service that runs jobs, as somebody described it. [`Http::handler`] makes the handler.
 ///
-/// Every run is one POST with the payload as its JSON body, the job in `X-Backstop-Job-Id`, `-Queue`, `-Kind`,
-/// `-Attempt` and `-Lease`, and the job's id as `Idempotency-Key`. A kind is percent-encoded where it is not plain
-/// visible ASCII. Redirects are not followed, and proxies of the environment are not used.
+/// Every run is one POST with the payload as its JSON body, the job in `X-Backstop-Job-Id`,
+/// `-Queue`, `-Kind`, `-Attempt` and `-Lease`, and the job's id as `Idempotency-Key`. A kind is
+/// percent-encoded where it is not plain visible ASCII. Redirects are not followed, and proxies of
+/// the environment are not used.
 #[derive(Clone, Debug)]
 pub struct Http {
     target: Target,
@@ -61,7 +66,8 @@ struct Places {
     allow: Arc<[Network]>,
 }
 
-/// Whether a service may be at a link-local address, which is where clouds hand out the credentials of a machine.
+/// Whether a service may be at a link-local address, which is where clouds hand out the credentials
+/// of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LinkLocal {
     /// It is not called there, whatever its name resolves to.
@@ -130,8 +136,8 @@ impl Http {
         self
     }
 
-    /// In these networks only: whatever its name resolves to, no other address is called. None of them means anywhere. An address
-    /// that is link-local must be allowed as such beside.
+    /// In these networks only: whatever its name resolves to, no other address is called. None of
+    /// them means anywhere. An address that is link-local must be allowed as such beside.
     #[must_use]
     pub fn allow(mut self, networks: impl IntoIterator<Item = Network>) -> Self {
         self.places.allow = networks.into_iter().collect();
@@ -208,7 +214,8 @@ impl Handler for HttpHandler {
         tokio::select! {
             biased;
             ending = self.call(&run) => ending,
-            // What the service makes of the broken connection is unknown; its next call carries the same key.
+            // What the service makes of the broken connection is unknown; its next call carries the
+            // same key.
             () = run.cancelled() => Ending::Released(Span::ZERO),
         }
     }
@@ -326,7 +333,8 @@ async fn beginning(mut response: Response, deadline: Instant) -> Vec<u8> {
     body
 }
 
-/// A text as a header can carry it. A kind may hold anything, line breaks included, and must not become a header.
+/// A text as a header can carry it. A kind may hold anything, line breaks included, and must not
+/// become a header.
 fn header_text(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b'!'..=b'~' if byte != b'%' => char::from(byte).to_string(),

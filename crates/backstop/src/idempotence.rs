@@ -1,7 +1,8 @@
 //! What makes a handler safe to repeat.
 //!
-//! A job starts at least once, so its handler may be called again after a crash, and beside a copy of itself after a pause. Which of
-//! these helps depends on how long the work takes, and where its effect is:
+//! A job starts at least once, so its handler may be called again after a crash, and beside a copy
+//! of itself after a pause. Which of these helps depends on how long the work takes, and where its
+//! effect is:
 //!
 //! | the work | use | a second copy |
 //! |---|---|---|
@@ -37,13 +38,16 @@
 //! }
 //! ```
 //!
-//! A lock is taken in the name of the job: when its worker is killed, the next run of the same job takes it over at once. Taken in nobody's
-//! name ([`Backstop::try_lock`]) it would still be held then, by the dead; a handler that ends as done because of that would lose its work.
-//! It is held for [`LOCK_SPAN`] and extended while its guard lives, by a thread of its own: a handler that blocks its runtime keeps it. It
-//! outlives a holder that was killed by no more than that; where the clock was set back meanwhile, by no more than that from when somebody asks
-//! for it. A clock that leaps forward takes it from nobody: whoever finds it run out looks at the store's clock first, and leaves its holder the
-//! time it would have had. (A process that starts within seconds of such a leap cannot know of it.) Whoever loses it to a long pause is told by
-//! [`Lock::lost`], and can give [`Lock::term`] to services that refuse an older one.
+//! A lock is taken in the name of the job: when its worker is killed, the next run of the same job
+//! takes it over at once. Taken in nobody's name ([`Backstop::try_lock`]) it would still be held
+//! then, by the dead; a handler that ends as done because of that would lose its work. It is held
+//! for [`LOCK_SPAN`] and extended while its guard lives, by a thread of its own: a handler that
+//! blocks its runtime keeps it. It outlives a holder that was killed by no more than that; where
+//! the clock was set back meanwhile, by no more than that from when somebody asks for it. A clock
+//! that leaps forward takes it from nobody: whoever finds it run out looks at the store's clock
+//! first, and leaves its holder the time it would have had. (A process that starts within seconds
+//! of such a leap cannot know of it.) Whoever loses it to a long pause is told by [`Lock::lost`],
+//! and can give [`Lock::term`] to services that refuse an older one.
 //!
 //! # Fast work in a database
 //!
@@ -57,9 +61,10 @@
 //! COMMIT;
 //! ```
 //!
-//! On SQLite begin with `BEGIN IMMEDIATE` (`TransactionBehavior::Immediate`): a second copy waits for the whole file, up to its
-//! busy timeout, and then reads what the first wrote. Jobs that follow from it are pushed in the same transaction, with
-//! [`Backstop::enqueue_in`] or [`Backstop::enqueue_in_postgres`].
+//! On SQLite begin with `BEGIN IMMEDIATE` (`TransactionBehavior::Immediate`): a second copy waits
+//! for the whole file, up to its busy timeout, and then reads what the first wrote. Jobs that
+//! follow from it are pushed in the same transaction, with [`Backstop::enqueue_in`] or
+//! [`Backstop::enqueue_in_postgres`].
 
 use crate::client::Backstop;
 use crate::handler::Run;
@@ -74,7 +79,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a lock is held without being extended: it outlives a holder that was killed by no more than this.
+/// How long a lock is held without being extended: it outlives a holder that was killed by no more
+/// than this.
 pub const LOCK_SPAN: Span = Span::secs(30);
 /// A lock is extended so many times before it would end: one lost answer does not lose it.
 const EXTENSIONS: u32 = 3;
@@ -105,16 +111,18 @@ pub(crate) struct Mark {
 }
 
 impl Backstop {
-    /// Takes the lock `name` for a run of a job, for as long as what it answers lives; `None` if another job has it. Does not wait.
+    /// Takes the lock `name` for a run of a job, for as long as what it answers lives; `None` if
+    /// another job has it. Does not wait.
     ///
-    /// A handler that finds its lock taken ends as done: whoever has it does the work. A later run of the same job takes it over from
-    /// the one before, whose worker is dead or no longer counts.
+    /// A handler that finds its lock taken ends as done: whoever has it does the work. A later run
+    /// of the same job takes it over from the one before, whose worker is dead or no longer counts.
     pub async fn try_lock_for(&self, run: &Run, name: &str) -> Answer<Option<Lock>> {
         self.acquire(name, &format!("job {}", run.id())).await
     }
 
-    /// Takes the lock `name`, for as long as what it answers lives; `None` if somebody has it. Does not wait. In handlers of jobs
-    /// use [`Backstop::try_lock_for`]: this one is held by a killed worker for up to [`LOCK_SPAN`], also against the next run of its job.
+    /// Takes the lock `name`, for as long as what it answers lives; `None` if somebody has it. Does
+    /// not wait. In handlers of jobs use [`Backstop::try_lock_for`]: this one is held by a killed
+    /// worker for up to [`LOCK_SPAN`], also against the next run of its job.
     pub async fn try_lock(&self, name: &str) -> Answer<Option<Lock>> {
         self.acquire(
             name,
@@ -143,7 +151,8 @@ impl Backstop {
         Ok(taken)
     }
 
-    /// Asks for the lock of a cell once. One that has run out is left alone, unless it `surely` has.
+    /// Asks for the lock of a cell once. One that has run out is left alone, unless it `surely`
+    /// has.
     async fn ask_for(&self, cell: &str, holder: &str, surely: bool) -> Answer<Asked> {
         let (_, asked) = update(self, cell, Slot::default(), |slot: &mut Slot| {
             let (leapt, now) = (self.clock().leapt(LOCK_SPAN.into()), self.now());
@@ -167,7 +176,8 @@ impl Backstop {
         Ok(asked)
     }
 
-    /// As [`Backstop::try_lock`], and tries again for so long while somebody has it. For work that is fast: who waits holds up its worker.
+    /// As [`Backstop::try_lock`], and tries again for so long while somebody has it. For work that
+    /// is fast: who waits holds up its worker.
     pub async fn lock_within(&self, name: &str, wait: Span) -> Answer<Option<Lock>> {
         let end = Instant::now() + Duration::from(wait);
         let mut pause = RETRY_FIRST;
@@ -199,7 +209,8 @@ impl Backstop {
         Ok(is_done)
     }
 
-    /// Notes that the work of `key` is done, and keeps that for so long; answers whether this was the first to say so.
+    /// Notes that the work of `key` is done, and keeps that for so long; answers whether this was
+    /// the first to say so.
     pub async fn mark_done(&self, key: &str, keep: Span) -> Answer<bool> {
         let now = self.current_time().await;
         let forgotten = Mark { until: now };
@@ -244,7 +255,8 @@ impl Lock {
         }
     }
 
-    /// Grows with every holder: a service that remembers the highest it has seen can refuse whoever comes under a lower one.
+    /// Grows with every holder: a service that remembers the highest it has seen can refuse whoever
+    /// comes under a lower one.
     pub const fn term(&self) -> u64 {
         self.term
     }
@@ -285,7 +297,8 @@ async fn keep(
     over: CancellationToken,
 ) -> Answer<()> {
     let span = Duration::from(LOCK_SPAN);
-    // By this process's own clock, from before it asked: certain whatever becomes of the store's. Whoever loses it has time to stop.
+    // By this process's own clock, from before it asked: certain whatever becomes of the store's.
+    // Whoever loses it has time to stop.
     let certain = span * 9 / 10;
     let mut certain_until = asked + certain;
     loop {
@@ -317,7 +330,8 @@ async fn keep(
 }
 
 async fn extend(backstop: &Backstop, cell: &str, term: u64) -> Answer<bool> {
-    // By the time of those who ask for it: a process without a worker has nobody else who follows it.
+    // By the time of those who ask for it: a process without a worker has nobody else who follows
+    // it.
     backstop.follow_clock().await?;
     let held = change(backstop, cell, |held| {
         Held::extend(held, term, LOCK_SPAN, backstop.now())

@@ -1,7 +1,8 @@
 //! Lists that processes share and only ever add to: one cell an entry, the newest kept.
 //!
-//! Entries are named by how long before the end of time they came in, so that a list of cells is the list of entries, the newest first,
-//! and a page of it costs no more than its own entries. Old ones go in small steps, as new ones come.
+//! Entries are named by how long before the end of time they came in, so that a list of cells is
+//! the list of entries, the newest first, and a page of it costs no more than its own entries. Old
+//! ones go in small steps, as new ones come.
 
 use crate::client::Backstop;
 use crate::shared::{Shared, Walk, read, remove, update};
@@ -60,7 +61,8 @@ impl<'a> Journal<'a> {
     pub(crate) async fn put<T: Shared>(&self, at: Time, entry: &T) -> Answer<(String, u64)> {
         let random = self.backstop.random().bits();
         let until_the_end = i64::MAX - at.as_micros().max(0);
-        // The mark comes before every digit: entries that were once named by their time alone count as the oldest.
+        // The mark comes before every digit: entries that were once named by their time alone count
+        // as the oldest.
         let name = format!("{}-{until_the_end:019}-{random:016x}", self.prefix);
         update(self.backstop, &name, entry.clone(), |_| ()).await?;
         Ok((name, random))
@@ -82,7 +84,8 @@ impl<'a> Journal<'a> {
         Ok(newest)
     }
 
-    /// The next entries behind the one of this name, or from the newest on; looks at no more than `limit`.
+    /// The next entries behind the one of this name, or from the newest on; looks at no more than
+    /// `limit`.
     pub(crate) async fn part<T: Shared>(
         &self,
         after: Option<String>,

@@ -1,7 +1,8 @@
 //! Which kinds a worker has handlers for, as others see it: one cell a worker, `kinds/WORKER`.
 //!
-//! A worker that has a handler for every kind of its queues says nothing, and neither do workers that lease over HTTP: nothing said
-//! means any kind. A job of a kind that nobody knows would otherwise go from hand to hand with nobody to say why.
+//! A worker that has a handler for every kind of its queues says nothing, and neither do workers
+//! that lease over HTTP: nothing said means any kind. A job of a kind that nobody knows would
+//! otherwise go from hand to hand with nobody to say why.
 
 use crate::client::Backstop;
 use crate::shared::{read, remove, update};
@@ -127,7 +128,8 @@ pub(crate) async fn strangers(
 }
 
 impl Backstop {
-    /// Kinds that workers have said they have handlers for, at most `max`: what can be offered to choose from, and not all there are.
+    /// Kinds that workers have said they have handlers for, at most `max`: what can be offered to
+    /// choose from, and not all there are.
     pub async fn known_kinds(&self, max: usize) -> Answer<BTreeSet<Kind>> {
         let query = CellQuery {
             prefix: KINDS.to_owned(),

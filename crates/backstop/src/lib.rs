@@ -33,8 +33,9 @@
 //! # }
 //! ```
 //!
-//! What is promised: an acknowledged push is never lost; a job starts at least once; its outcome is accepted at most
-//! once. Handlers should therefore be safe to repeat; [`Run::id`] and [`Run::lease`] are there to make them so.
+//! What is promised: an acknowledged push is never lost; a job starts at least once; its outcome is
+//! accepted at most once. Handlers should therefore be safe to repeat; [`Run::id`] and
+//! [`Run::lease`] are there to make them so.
 
 mod address;
 pub mod audit;
@@ -113,7 +114,8 @@ pub use handler::{Fail, Handler, Run, Task};
 pub use http::{BadHttp, Http, HttpHandler, LinkLocal, Network, NotANetwork};
 pub use open::{Durability, NotADurability, OpenError, StoreOptions};
 pub use random::Random;
-/// The `rusqlite` this is built with: a program can have only one, so use this one for your own tables.
+/// The `rusqlite` this is built with: a program can have only one, so use this one for your own
+/// tables.
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
 pub use spill::{Spill, SpillError, SpillSettings, SpillStatus, TakenIn};

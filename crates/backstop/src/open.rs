@@ -24,7 +24,8 @@ pub enum Durability {
 pub struct StoreOptions {
     /// What an acknowledged write survives.
     pub durability: Durability,
-    /// How many queues there may be, configured ones aside; a push to a new one is refused beyond that.
+    /// How many queues there may be, configured ones aside; a push to a new one is refused beyond
+    /// that.
     pub max_queues: usize,
 }
 

@@ -1,4 +1,5 @@
-//! What an operator changes by hand, in somebody's name: every change leaves one entry in the [`audit`](crate::audit).
+//! What an operator changes by hand, in somebody's name: every change leaves one entry in the
+//! [`audit`](crate::audit).
 //!
 //! Dead letters have their own handle, [`crate::dead`], which keeps to the same.
 
@@ -88,8 +89,8 @@ impl Changes {
         Ok(changed)
     }
 
-    /// The same with several selections, as one change with one entry in the audit. `changed` tells what was done, also where the store
-    /// fails in the middle.
+    /// The same with several selections, as one change with one entry in the audit. `changed` tells
+    /// what was done, also where the store fails in the middle.
     pub async fn amend_each(
         &self,
         selections: &[Selection],
@@ -118,8 +119,9 @@ impl Changes {
         done
     }
 
-    /// The same with jobs that the store does not find by itself: by what may be seen of their payloads, or by their worker. Each is
-    /// changed at most once, and only while it is in the state that was looked for: see [`crate::search::change`].
+    /// The same with jobs that the store does not find by itself: by what may be seen of their
+    /// payloads, or by their worker. Each is changed at most once, and only while it is in the
+    /// state that was looked for: see [`crate::search::change`].
     pub async fn amend_found(
         &self,
         search: &Search,
@@ -317,7 +319,8 @@ impl Changes {
             .await
     }
 
-    /// Asks a worker to take no new jobs, to go on, or to stop; it heeds that within seconds. `None` if there is no such worker to be asked.
+    /// Asks a worker to take no new jobs, to go on, or to stop; it heeds that within seconds.
+    /// `None` if there is no such worker to be asked.
     pub async fn order(&self, worker: &WorkerName, order: Order) -> Answer<Option<Given>> {
         let change = async {
             let given = self.backstop.order(worker, order, self.log.who()).await?;

@@ -1,11 +1,12 @@
 //! Runs that were alive while another worker could have had their job.
 //!
-//! A lease keeps two workers from running one job at once, unless a run goes on after its lease is over: a handler that blocks its
-//! thread and cannot be called off, a process that was stopped and went on, a machine that slept. Each such run is written down
-//! when it ends, with what it would take to look into it; the newest [`OVERLAPS_MAX`] are kept. Its outcome did not count.
+//! A lease keeps two workers from running one job at once, unless a run goes on after its lease is
+//! over: a handler that blocks its thread and cannot be called off, a process that was stopped and
+//! went on, a machine that slept. Each such run is written down when it ends, with what it would
+//! take to look into it; the newest [`OVERLAPS_MAX`] are kept. Its outcome did not count.
 //!
-//! Not seen is what never tells of its end: a process that is killed while its run is late, and a command that lives on after its worker was
-//! killed.
+//! Not seen is what never tells of its end: a process that is killed while its run is late, and a
+//! command that lives on after its worker was killed.
 
 use crate::client::Backstop;
 use crate::journal::Journal;
@@ -27,11 +28,13 @@ pub struct Overlap {
     pub kind: Kind,
     /// Who ran it.
     pub worker: String,
-    /// The number of the lease that was lost; as text, because it is wider than some readers' numbers.
+    /// The number of the lease that was lost; as text, because it is wider than some readers'
+    /// numbers.
     pub lease: String,
     /// When the run began.
     pub began_at: Time,
-    /// When the worker noticed that the lease was lost; of a worker elsewhere, when somebody else did.
+    /// When the worker noticed that the lease was lost; of a worker elsewhere, when somebody else
+    /// did.
     pub noticed_at: Time,
     /// When the run ended.
     pub ended_at: Time,

@@ -17,7 +17,8 @@
 //! # }
 //! ```
 //!
-//! From any other language, and from triggers: `SELECT backstop.enqueue('orders', 'ship', '{"order":17}')`.
+//! From any other language, and from triggers: `SELECT backstop.enqueue('orders', 'ship',
+//! '{"order":17}')`.
 
 use crate::client::Backstop;
 use backstop_core::NewJob;
@@ -32,8 +33,8 @@ pub use backstop_postgres::{
 pub use tokio_postgres;
 
 impl Backstop {
-    /// Enqueues inside a transaction of your own, on your own connection to the database this store is in: the jobs come
-    /// into being with your commit, or not at all.
+    /// Enqueues inside a transaction of your own, on your own connection to the database this store
+    /// is in: the jobs come into being with your commit, or not at all.
     pub async fn enqueue_in_postgres(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,

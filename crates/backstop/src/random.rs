@@ -25,7 +25,8 @@ impl Random {
 
     /// Sixty-four random bits.
     pub fn bits(&self) -> u64 {
-        // A panic while drawing a number leaves the generator usable: any state of it is a good state.
+        // A panic while drawing a number leaves the generator usable: any state of it is a good
+        // state.
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,5 @@
-//! Rate limits as all workers share them, and as an operator sees them: one cell a queue, `rates/QUEUE`.
+//! Rate limits as all workers share them, and as an operator sees them: one cell a queue,
+//! `rates/QUEUE`.
 //!
 //! A cell holds the limit beside the bucket, so that whoever reads it can tell what happens next.
 

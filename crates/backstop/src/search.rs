@@ -1,13 +1,15 @@
 //! Jobs that are found by what stands in their payloads.
 //!
-//! A store finds jobs by queue, kind and state; text is looked for above it, page by page. What is compared is the payload as lists show
-//! it, with its secrets replaced: what a viewer does not see is not found by trying either. A store does not know what is secret.
+//! A store finds jobs by queue, kind and state; text is looked for above it, page by page. What is
+//! compared is the payload as lists show it, with its secrets replaced: what a viewer does not see
+//! is not found by trying either. A store does not know what is secret.
 //!
-//! - Upper and lower case are the same, and space around the text counts for nothing. Otherwise the bytes count: `ä` does not find
-//!   `"\u00e4"`.
-//! - A page ends where enough was found, where [`SCAN_MAX`] jobs were looked at, or after 50 ms, and says where to go on. It may be
-//!   short, even empty.
-//! - Payloads come with the jobs, so a call asks for no more of them than a few megabytes hold, by what the call before it brought.
+//! - Upper and lower case are the same, and space around the text counts for nothing. Otherwise the
+//!   bytes count: `ä` does not find `"\u00e4"`.
+//! - A page ends where enough was found, where [`SCAN_MAX`] jobs were looked at, or after 50 ms,
+//!   and says where to go on. It may be short, even empty.
+//! - Payloads come with the jobs, so a call asks for no more of them than a few megabytes hold, by
+//!   what the call before it brought.
 //!
 //! What is found to be changed, or counted before that, is walked through in [`change`].
 
@@ -24,9 +26,11 @@ use std::str::FromStr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Jobs read in one call where only some of them will fit. Payloads come with them, so a page is no larger than needed.
+/// Jobs read in one call where only some of them will fit. Payloads come with them, so a page is no
+/// larger than needed.
 pub(crate) const READ_MAX: usize = 200;
-/// Jobs that the first call reads where only some will fit: how large their payloads are is not known yet.
+/// Jobs that the first call reads where only some will fit: how large their payloads are is not
+/// known yet.
 const READ_FIRST: usize = 8;
 /// What the payloads of a call come to, if they are no larger than those of the call before.
 const READ_BYTES_MAX: usize = 4 << 20;
@@ -115,7 +119,8 @@ impl Search {
         self.text.is_some() || self.worker.is_some()
     }
 
-    /// The state that jobs are looked for in, if one is meant. One that no worker can hold is refused where a worker is named.
+    /// The state that jobs are looked for in, if one is meant. One that no worker can hold is
+    /// refused where a worker is named.
     pub fn state(&self) -> Answer<Option<State>> {
         match (&self.worker, self.filter.state) {
             (Some(_), None) => Ok(Some(State::Running)),
@@ -139,7 +144,8 @@ impl Search {
 }
 
 impl Backstop {
-    /// A page of jobs that fit, where `redaction` says what may be seen of their payloads. `limit` is clamped as the store's is.
+    /// A page of jobs that fit, where `redaction` says what may be seen of their payloads. `limit`
+    /// is clamped as the store's is.
     ///
     /// ```
     /// # #[tokio::main]
@@ -300,8 +306,8 @@ struct Look {
 }
 
 impl Look {
-    /// How many jobs to ask for next: more and more where payloads are small, fewer at once where one was large; and where all fit no more
-    /// than are missing.
+    /// How many jobs to ask for next: more and more where payloads are small, fewer at once where
+    /// one was large; and where all fit no more than are missing.
     fn next(&self, missing: usize) -> usize {
         let held = READ_BYTES_MAX / self.largest.max(1);
         let wanted = if self.is_all_fitting {

@@ -1,8 +1,9 @@
 //! Where the calls of a store run.
 //!
-//! A connection to a server is driven by the runtime that opened it. On the caller's it would stand still while handlers
-//! block their threads, and every beat with it; on that of the worker's services it would die with the worker. So a store
-//! with connections has a runtime that nobody else runs on. Locks are extended on another thread, for the same reason.
+//! A connection to a server is driven by the runtime that opened it. On the caller's it would stand
+//! still while handlers block their threads, and every beat with it; on that of the worker's
+//! services it would die with the worker. So a store with connections has a runtime that nobody
+//! else runs on. Locks are extended on another thread, for the same reason.
 
 use backstop_core::port::{Answer, StoreError};
 use std::sync::{Arc, OnceLock};
@@ -47,7 +48,8 @@ impl Seat {
         action()
     }
 
-    /// Waits where it is called for what the store's own tasks do: no hop there and back. What the call begins, begins there.
+    /// Waits where it is called for what the store's own tasks do: no hop there and back. What the
+    /// call begins, begins there.
     pub(crate) async fn wait<T>(&self, call: impl Future<Output = Answer<T>> + Send) -> Answer<T> {
         let Self::Own(own) = self else {
             return call.await;
@@ -97,8 +99,8 @@ impl Drop for Own {
     }
 }
 
-/// Where locks are extended and released. On the runtime of a handler that blocks all its threads a lock would end while its holder works
-/// on, and nobody would tell it.
+/// Where locks are extended and released. On the runtime of a handler that blocks all its threads a
+/// lock would end while its holder works on, and nobody would tell it.
 #[derive(Clone)]
 pub(crate) enum LockKeeper {
     /// Wherever they are taken, so that a simulation controls their time.

@@ -1,4 +1,5 @@
-//! Values that processes share: read, changed by a function, and written unless somebody was faster; then once more.
+//! Values that processes share: read, changed by a function, and written unless somebody was
+//! faster; then once more.
 
 mod walk;
 
@@ -14,7 +15,8 @@ use std::time::Duration;
 const TRIES_MAX: u32 = 100;
 /// How often one and the same change is sent before its outcome is left unknown.
 const LOST_MAX: u32 = 3;
-/// The longest pause between two tries, so that many who change one value do not go on disturbing each other.
+/// The longest pause between two tries, so that many who change one value do not go on disturbing
+/// each other.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// A value that a cell can hold, as JSON.
@@ -22,8 +24,9 @@ pub(crate) trait Shared: Clone + PartialEq + Serialize + DeserializeOwned {}
 
 impl<T: Clone + PartialEq + Serialize + DeserializeOwned> Shared for T {}
 
-/// Changes the value of a cell, or `absent` if there is none, with `change`; answers what stands afterwards, and what `change`
-/// said. `change` is called again for each value that somebody else wrote first. What it leaves as it was is not written.
+/// Changes the value of a cell, or `absent` if there is none, with `change`; answers what stands
+/// afterwards, and what `change` said. `change` is called again for each value that somebody else
+/// wrote first. What it leaves as it was is not written.
 pub(crate) async fn update<T: Shared, R>(
     backstop: &Backstop,
     name: &str,
@@ -66,7 +69,8 @@ pub(crate) async fn update<T: Shared, R>(
     ))
 }
 
-/// Asks again where an answer was lost: the version makes it the same change. Deciding anew could do it twice.
+/// Asks again where an answer was lost: the version makes it the same change. Deciding anew could
+/// do it twice.
 async fn swap_surely(backstop: &Backstop, swap: Swap) -> Answer<Swapped> {
     let mut tries = 1;
     loop {

@@ -1,4 +1,5 @@
-//! The database of a user's: an address, and how it is reached. Sweeps look at it, tables are worked off in it.
+//! The database of a user's: an address, and how it is reached. Sweeps look at it, tables are
+//! worked off in it.
 
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;

@@ -1,9 +1,10 @@
-//! Where dead letters wait that the store does not take: a directory of segments, fsynced line by line, taken in again by
-//! itself.
+//! Where dead letters wait that the store does not take: a directory of segments, fsynced line by
+//! line, taken in again by itself.
 //!
-//! A line is a record and its checksum (`spill/line.rs`), a segment is a file of lines, locked by the process that writes it
-//! (`spill/segments.rs`). What is taken in is buried by its id, so that a crash between the burial and the removal of its
-//! segment changes nothing (`spill/take_in.rs`). Knows nothing of retries: see [`crate::WithRetry`].
+//! A line is a record and its checksum (`spill/line.rs`), a segment is a file of lines, locked by
+//! the process that writes it (`spill/segments.rs`). What is taken in is buried by its id, so that
+//! a crash between the burial and the removal of its segment changes nothing (`spill/take_in.rs`).
+//! Knows nothing of retries: see [`crate::WithRetry`].
 
 mod line;
 mod segments;
@@ -28,7 +29,8 @@ use tokio::task::JoinHandle;
 
 pub(crate) use line::encode;
 
-/// Bytes of a segment, unless it is told otherwise; with their payloads as texts, no more than one burial may carry.
+/// Bytes of a segment, unless it is told otherwise; with their payloads as texts, no more than one
+/// burial may carry.
 const SEGMENT_BYTES_USUAL: u64 = 8 << 20;
 /// Bytes of all segments of a directory, unless it is told otherwise.
 const TOTAL_BYTES_USUAL: u64 = 256 << 20;
@@ -38,11 +40,14 @@ const DIRECTORY_USUAL: &str = "backstop-spill";
 /// Where dead letters are spilled, and how many.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpillSettings {
-    /// The directory: on a disk of this machine, and of one store only. It comes into being with the first spill.
+    /// The directory: on a disk of this machine, and of one store only. It comes into being with
+    /// the first spill.
     pub directory: PathBuf,
-    /// A segment that would grow over this many bytes is followed by another one; at most 8 MiB, which is also usual.
+    /// A segment that would grow over this many bytes is followed by another one; at most 8 MiB,
+    /// which is also usual.
     pub segment_bytes_max: u64,
-    /// What would bring all files of the directory over this many bytes is refused; 256 MiB if nothing else is said.
+    /// What would bring all files of the directory over this many bytes is refused; 256 MiB if
+    /// nothing else is said.
     pub total_bytes_max: u64,
 }
 
@@ -56,14 +61,16 @@ impl SpillSettings {
         }
     }
 
-    /// Beside an SQLite file; else in the working directory, in a place that only this address comes to.
+    /// Beside an SQLite file; else in the working directory, in a place that only this address
+    /// comes to.
     pub(crate) fn of(address: &Address) -> Self {
         if let (Some(StoreKind::Sqlite), Some(file)) = (address.kind(), address.sqlite_file()) {
             let mut directory = file.as_os_str().to_owned();
             directory.push("-spill");
             return Self::at(directory);
         }
-        // Without user and password: a new password must not hide what was spilled under the old one.
+        // Without user and password: a new password must not hide what was spilled under the old
+        // one.
         let shown = address.to_string();
         let word = address.kind().map_or("store", StoreKind::word);
         Self::at(Path::new(DIRECTORY_USUAL).join(format!("{word}-{}", line::checksum(&shown))))
@@ -130,8 +137,8 @@ pub struct SpillStatus {
     pub oldest: Option<Time>,
     /// Segments that hold them.
     pub segments: usize,
-    /// Files with lines that nobody could read: their names end in `.bad`. A line that somebody mended can be put into a
-    /// file whose name ends in `.ndjson`.
+    /// Files with lines that nobody could read: their names end in `.bad`. A line that somebody
+    /// mended can be put into a file whose name ends in `.ndjson`.
     pub set_aside: Vec<PathBuf>,
 }
 
@@ -185,8 +192,8 @@ impl Spill {
             .map_err(|_| SpillError::Ended)?
     }
 
-    /// Offers what waits to the store, now: this process's dead letters and those of processes that are no more.
-    /// Happens by itself after a spill and when a store is opened.
+    /// Offers what waits to the store, now: this process's dead letters and those of processes that
+    /// are no more. Happens by itself after a spill and when a store is opened.
     pub async fn take_in(&self) -> Result<TakenIn, SpillError> {
         self.0.round().await
     }
@@ -282,9 +289,10 @@ fn status(directory: PathBuf) -> Result<SpillStatus, SpillError> {
 }
 
 impl Backstop {
-    /// Spills into this directory what the store does not take, and takes in again what it finds there. The usual one is
-    /// `FILE-spill` beside an SQLite file, and `backstop-spill/` with a name made of the address in the working directory for
-    /// other stores. Two stores must not share one.
+    /// Spills into this directory what the store does not take, and takes in again what it finds
+    /// there. The usual one is `FILE-spill` beside an SQLite file, and `backstop-spill/` with a
+    /// name made of the address in the working directory for other stores. Two stores must not
+    /// share one.
     #[must_use]
     pub fn spill_to(self, directory: impl Into<PathBuf>) -> Self {
         self.spill_with(SpillSettings::at(directory))

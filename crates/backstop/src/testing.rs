@@ -42,7 +42,8 @@ pub struct Test {
     pub clock: Arc<ManualClock>,
 }
 
-/// A clock that goes with Tokio's own, so that a paused runtime moves it, and that can be made to jump.
+/// A clock that goes with Tokio's own, so that a paused runtime moves it, and that can be made to
+/// jump.
 #[derive(Debug)]
 pub struct VirtualClock {
     started: tokio::time::Instant,

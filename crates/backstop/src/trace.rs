@@ -1,15 +1,16 @@
 //! How jobs take part in traces.
 //!
-//! The library makes its spans with [`tracing`]; which ids they have is known only to whatever exports them, and that says so
-//! here, once in a process ([`exported_by`]). Without it spans are made for logs alone, and a job still carries where it was
-//! pushed from if its producer says so.
+//! The library makes its spans with [`tracing`]; which ids they have is known only to whatever
+//! exports them, and that says so here, once in a process ([`exported_by`]). Without it spans are
+//! made for logs alone, and a job still carries where it was pushed from if its producer says so.
 //!
 //! | span | target | around | in the trace |
 //! |---|---|---|---|
 //! | `push` | `backstop::push` | one push of one or many jobs | a child of the span it is called in |
 //! | `run` | `backstop::run` | one run of one job | a trace of its own, linked to where the job was pushed: that may be days ago |
 //!
-//! A run's span has the fields that logs are searched by: `job`, `queue`, `kind`, `attempt`, `worker`, `trace`.
+//! A run's span has the fields that logs are searched by: `job`, `queue`, `kind`, `attempt`,
+//! `worker`, `trace`.
 
 use backstop_core::{Leased, NewJob, TraceContext, WorkerName};
 use std::sync::OnceLock;
@@ -40,15 +41,16 @@ pub fn context(span: &Span) -> Option<TraceContext> {
     EXPORTER.get()?.context(span)
 }
 
-/// Makes a span that has not begun the child of another place, such as a caller's; nothing if spans are not exported.
+/// Makes a span that has not begun the child of another place, such as a caller's; nothing if spans
+/// are not exported.
 pub fn adopt(span: &Span, parent: TraceContext) {
     if let Some(exporter) = EXPORTER.get() {
         exporter.adopt(span, parent);
     }
 }
 
-/// The span around a push. Jobs that do not say where they were asked for carry its place from then on, and so do those of the same
-/// trace: it is nearer.
+/// The span around a push. Jobs that do not say where they were asked for carry its place from then
+/// on, and so do those of the same trace: it is nearer.
 pub(crate) fn pushing(jobs: &mut [NewJob]) -> Span {
     let span = info_span!(
         target: "backstop::push",
@@ -90,7 +92,8 @@ pub(crate) fn pushing(jobs: &mut [NewJob]) -> Span {
     span
 }
 
-/// The span around a run, and where it stands: its own place, or that of the push if spans are not exported.
+/// The span around a run, and where it stands: its own place, or that of the push if spans are not
+/// exported.
 pub(crate) fn running(leased: &Leased, worker: &WorkerName) -> (Span, Option<TraceContext>) {
     let pushed = leased.terms.trace();
     let span = info_span!(

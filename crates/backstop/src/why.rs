@@ -1,7 +1,8 @@
 //! Why a job does not run: one answer, naming the one gate it stands before.
 //!
-//! [`why`] is a function of what an operator can read; it asks nothing and changes nothing. [`Backstop::why`] asks for what it needs.
-//! Records that a stream holds have an answer of their own, in [`record`].
+//! [`why`] is a function of what an operator can read; it asks nothing and changes nothing.
+//! [`Backstop::why`] asks for what it needs. Records that a stream holds have an answer of their
+//! own, in [`record`].
 //!
 //! [`Backstop::why`]: crate::Backstop::why
 
@@ -25,8 +26,8 @@ use backstop_core::unique::UniqueKey;
 use backstop_core::verdict::Reason;
 use backstop_core::{Job, JobId, Kind, Span, State, StreamKey, StreamName, Time, WorkerName};
 
-/// A worker whose last sign of life is older than this counts as gone. The usual lease makes workers beat every five
-/// seconds.
+/// A worker whose last sign of life is older than this counts as gone. The usual lease makes
+/// workers beat every five seconds.
 pub const LIVE_WITHIN: Span = Span::secs(30);
 
 /// What is known about a job and its surroundings.
@@ -46,7 +47,8 @@ pub struct Facts<'a> {
     pub rate: Option<&'a RateStatus>,
     /// Live workers that serve its queue and said that they have no handler for its kind.
     pub strangers: &'a [WorkerName],
-    /// Live workers that serve its queue and take no new jobs, because they were asked not to, or stop.
+    /// Live workers that serve its queue and take no new jobs, because they were asked not to, or
+    /// stop.
     pub quiet: &'a [WorkerName],
     /// Another job that holds its unique key, if one does.
     pub twin: Option<KeyHolder>,
@@ -78,7 +80,8 @@ pub struct Silence {
     pub seen_at: Time,
     /// How long ago that is.
     pub lasts: Span,
-    /// The latest time at which the job runs again if the worker stays silent, and another one is free.
+    /// The latest time at which the job runs again if the worker stays silent, and another one is
+    /// free.
     pub reruns_by: Time,
 }
 
@@ -167,7 +170,8 @@ pub enum Why {
         /// So many workers serve its queue.
         workers: u64,
     },
-    /// Workers serve its queue; but it lost some lately, and each of them runs one such job at a time.
+    /// Workers serve its queue; but it lost some lately, and each of them runs one such job at a
+    /// time.
     Suspect {
         /// So many workers vanished with it, in the time that counts.
         strikes: u64,
@@ -268,7 +272,8 @@ pub fn why(facts: Facts<'_>) -> Why {
             let due = (job.state != State::Ready && job.run_at > facts.now).then_some(job.run_at);
             let is_paused = facts.queue.is_some_and(|queue| queue.gate == Gate::Paused);
             match due {
-                // First the gate that only a person opens: a job that is due tomorrow in a paused queue will not run.
+                // First the gate that only a person opens: a job that is due tomorrow in a paused
+                // queue will not run.
                 _ if is_paused => Why::Paused { due },
                 Some(at)
                     if at.since(facts.now) <= UNKNOWN_KIND_WAIT
@@ -289,7 +294,8 @@ pub fn why(facts: Facts<'_>) -> Why {
     }
 }
 
-/// The guard that keeps it from running, if one does. What waits longer for a time of its own does not wait for the guard.
+/// The guard that keeps it from running, if one does. What waits longer for a time of its own does
+/// not wait for the guard.
 fn guarded(facts: Facts<'_>) -> Option<Why> {
     let shut = facts.guards.iter().find(|guard| guard.is_shut())?;
     let until = match shut.admission {
@@ -322,8 +328,8 @@ fn next_probe(facts: Facts<'_>) -> Time {
 /// What leave that was refused and the return of its job may be apart.
 const A_MOMENT: Span = Span::secs(10);
 
-/// The limit it was one too many for, if it was: somebody was refused while it was there, and it waits for as long as such jobs go
-/// back for.
+/// The limit it was one too many for, if it was: somebody was refused while it was there, and it
+/// waits for as long as such jobs go back for.
 fn put_off(job: &Job, facts: Facts<'_>) -> Option<Why> {
     let rate = facts.rate.filter(|_| job.state == State::Scheduled)?;
     let refused_at = rate.refused_at?;
@@ -373,7 +379,8 @@ fn serving<'a>(job: &Job, facts: Facts<'a>) -> Vec<&'a WorkerStatus> {
         .collect()
 }
 
-/// Whether all who serve its queue are strangers to its kind: each of them gives it back for a while, for the others.
+/// Whether all who serve its queue are strangers to its kind: each of them gives it back for a
+/// while, for the others.
 fn unknown_kind(job: &Job, facts: Facts<'_>) -> Option<Why> {
     let mut serving = serving(job, facts);
     serving.retain(|worker| !facts.quiet.contains(&worker.name));

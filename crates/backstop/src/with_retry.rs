@@ -1,7 +1,8 @@
-//! An operation of the caller's own, run here and now with a retry policy; what it gives up becomes a dead letter.
+//! An operation of the caller's own, run here and now with a retry policy; what it gives up becomes
+//! a dead letter.
 //!
-//! What follows a failure is decided by the same rules as for jobs ([`backstop_core::verdict`]). The waits are in this process:
-//! work that must outlive it is pushed as a job.
+//! What follows a failure is decided by the same rules as for jobs ([`backstop_core::verdict`]).
+//! The waits are in this process: work that must outlive it is pushed as a job.
 
 pub(crate) mod burial;
 
@@ -68,21 +69,23 @@ pub struct GivenUp {
 pub enum Went {
     /// To the dead letters of its queue, in the store.
     Buried(JobId),
-    /// Nowhere new: the store has a job of the id that the caller gave, in whatever state, which stays as it is.
+    /// Nowhere new: the store has a job of the id that the caller gave, in whatever state, which
+    /// stays as it is.
     Known(JobId),
-    /// To this file on the local disk, fsynced: the store did not answer, or its dead letters are full. From there it is taken
-    /// in by itself, and is then in another file or in none.
+    /// To this file on the local disk, fsynced: the store did not answer, or its dead letters are
+    /// full. From there it is taken in by itself, and is then in another file or in none.
     Spilled(PathBuf),
-    /// Nowhere: the disk failed as well, or the spill directory is full. The whole record is in the log, at level error, in a
-    /// line that begins with `CRITICAL DATA LOSS`.
+    /// Nowhere: the disk failed as well, or the spill directory is full. The whole record is in the
+    /// log, at level error, in a line that begins with `CRITICAL DATA LOSS`.
     Lost,
     /// Nowhere, as the operation wanted: it ended with [`Fail::discard`] or [`Fail::cancel`].
     Discarded,
 }
 
 impl Backstop {
-    /// Runs an operation with a retry policy, here and now. If it is given up, `data` becomes a dead letter of `queue`, to be
-    /// looked at, requeued and exported like any other; a worker that serves `queue` can then do the work.
+    /// Runs an operation with a retry policy, here and now. If it is given up, `data` becomes a
+    /// dead letter of `queue`, to be looked at, requeued and exported like any other; a worker that
+    /// serves `queue` can then do the work.
     ///
     /// ```
     /// # use backstop::{Backstop, Fail, Went, core::port::GroupQuery};
@@ -125,31 +128,35 @@ impl WithRetry {
         self
     }
 
-    /// Tried again as this policy says; the usual one gives three runs, after 1 s and 2 s. A requeued dead letter has it, too,
-    /// unless it is code.
+    /// Tried again as this policy says; the usual one gives three runs, after 1 s and 2 s. A
+    /// requeued dead letter has it, too, unless it is code.
     pub fn policy(mut self, policy: RetryPolicy) -> Self {
         self.policy = Some(policy);
         self
     }
 
-    /// Its dead letter has this id: a UUID, or any name that stands for the same work every time. There is one job of an id: if
-    /// the store knows it already, nothing is added ([`Went::Known`]).
+    /// Its dead letter has this id: a UUID, or any name that stands for the same work every time.
+    /// There is one job of an id: if the store knows it already, nothing is added
+    /// ([`Went::Known`]).
     pub fn id(mut self, id: &str) -> Self {
         self.draft = self.draft.id(id);
         self.named = Named::ByCaller;
         self
     }
 
-    /// Runs it, as often as it takes and the policy allows; `operation` gets the number of the run, 1 for the first.
+    /// Runs it, as often as it takes and the policy allows; `operation` gets the number of the run,
+    /// 1 for the first.
     ///
-    /// It says what should follow a failure as handlers do: [`Fail::retry`], which any error becomes, [`Fail::retry_after`],
-    /// [`Fail::dead`], [`Fail::discard`], [`Fail::cancel`]; [`Fail::snooze`] waits without counting the run. A panic is a failure.
+    /// It says what should follow a failure as handlers do: [`Fail::retry`], which any error
+    /// becomes, [`Fail::retry_after`], [`Fail::dead`], [`Fail::discard`], [`Fail::cancel`];
+    /// [`Fail::snooze`] waits without counting the run. A panic is a failure.
     ///
-    /// That it is given up is part of the answer. An error means that nothing was run: the queue's name, the kind or the data
-    /// could not be those of a dead letter.
+    /// That it is given up is part of the answer. An error means that nothing was run: the queue's
+    /// name, the kind or the data could not be those of a dead letter.
     ///
-    /// Whoever drops the future before it answers, in a run or while it waits for the next one, calls the work off: nothing is
-    /// kept of it. Only once it is given up, its data finds its place even if nobody waits for the answer any more.
+    /// Whoever drops the future before it answers, in a run or while it waits for the next one,
+    /// calls the work off: nothing is kept of it. Only once it is given up, its data finds its
+    /// place even if nobody waits for the answer any more.
     pub async fn run<T, F, Fut>(self, mut operation: F) -> Result<Retried<T>, BadDraft>
     where
         F: FnMut(u32) -> Fut,

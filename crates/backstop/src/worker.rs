@@ -48,7 +48,8 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// With no more starts, over all workers, than `limit` allows. A job that is over it goes back, not charged.
+    /// With no more starts, over all workers, than `limit` allows. A job that is over it goes back,
+    /// not charged.
     #[must_use]
     pub fn rate_limited(self, limit: RateLimit) -> Self {
         Self {
@@ -57,7 +58,8 @@ impl QueueSettings {
         }
     }
 
-    /// What holds for a queue that nothing is said about. A dead letter of a stream that is requeued has the policy of streams.
+    /// What holds for a queue that nothing is said about. A dead letter of a stream that is
+    /// requeued has the policy of streams.
     pub(crate) fn usual(queue: &QueueName) -> Self {
         let retry = letters_of(queue).map(|_| RetryPolicy::default());
         let usual = Self::default();
@@ -203,7 +205,8 @@ impl WorkerBuilder {
         }
     }
 
-    /// Under this name; the usual one is host, process and a random part. Two live workers must not share one.
+    /// Under this name; the usual one is host, process and a random part. Two live workers must not
+    /// share one.
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
@@ -242,16 +245,17 @@ impl WorkerBuilder {
         self.handle_queue(queue, Raw(function))
     }
 
-    /// Serves a queue with these settings instead of the usual ones. For a queue without a handler here its shelf, its bounds and
-    /// its breaker matter: its ended jobs are pruned by the one, and whoever pushes to it or runs its jobs heeds the others.
-    /// Queues that are not named are left alone.
+    /// Serves a queue with these settings instead of the usual ones. For a queue without a handler
+    /// here its shelf, its bounds and its breaker matter: its ended jobs are pruned by the one, and
+    /// whoever pushes to it or runs its jobs heeds the others. Queues that are not named are left
+    /// alone.
     pub fn queue(mut self, queue: &str, settings: QueueSettings) -> Self {
         self.settings.insert(queue.to_owned(), settings);
         self
     }
 
-    /// Fires this schedule, together with all other workers that have it: once for each instant. A worker needs no handler for
-    /// the schedule's queue.
+    /// Fires this schedule, together with all other workers that have it: once for each instant. A
+    /// worker needs no handler for the schedule's queue.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedules.insert(schedule.name.clone(), schedule);
         self
@@ -263,20 +267,23 @@ impl WorkerBuilder {
         self
     }
 
-    /// Looks for lost work beside its jobs, in the sweep's period; of many workers with a sweep of this name one does.
+    /// Looks for lost work beside its jobs, in the sweep's period; of many workers with a sweep of
+    /// this name one does.
     pub fn sweep(mut self, sweep: Sweep) -> Self {
         self.sweeps.insert(sweep.name().to_owned(), sweep);
         self
     }
 
-    /// Works off a table beside its jobs, in the table's period; of many workers with a table of this name one does at a time.
+    /// Works off a table beside its jobs, in the table's period; of many workers with a table of
+    /// this name one does at a time.
     pub fn table(mut self, table: Table) -> Self {
         self.tables.insert(table.name().to_owned(), table);
         self
     }
 
-    /// Keeps house for queues whose jobs others run, such as workers over HTTP: makes due jobs ready, takes over what dead
-    /// workers left, and prunes ended jobs of queues it was told nothing of as `shelf` says. Such a worker needs no handler.
+    /// Keeps house for queues whose jobs others run, such as workers over HTTP: makes due jobs
+    /// ready, takes over what dead workers left, and prunes ended jobs of queues it was told
+    /// nothing of as `shelf` says. Such a worker needs no handler.
     pub fn keep_house(mut self, shelf: Shelf) -> Self {
         self.usual_shelf = Some(shelf);
         self
@@ -300,9 +307,10 @@ impl WorkerBuilder {
         Running::start(self.build()?, services)
     }
 
-    /// Runs, in this task and one after another, all jobs that are ready or due now, and what becomes ready meanwhile;
-    /// nothing runs in the background. Schedules are looked at once, before that. For tests, and for work that a caller wants to see finished: breakers and gates are not
-    /// asked, and bounds are not set.
+    /// Runs, in this task and one after another, all jobs that are ready or due now, and what
+    /// becomes ready meanwhile; nothing runs in the background. Schedules are looked at once,
+    /// before that. For tests, and for work that a caller wants to see finished: breakers and gates
+    /// are not asked, and bounds are not set.
     pub async fn drain(self) -> Result<Progress, DrainError> {
         Ok(engine::drain::drain(self.build()?).await?)
     }

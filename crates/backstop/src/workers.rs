@@ -1,7 +1,8 @@
 //! Workers as an operator sees them: who they are, what they do, and what they are asked for.
 //!
-//! What a worker tells of itself is its card, and what it is asked for its order; `card` says how both are kept. What an order means is
-//! decided by [`backstop_core::order`]. Orders are given in somebody's name, with [`Changes::order`](crate::operate::Changes::order).
+//! What a worker tells of itself is its card, and what it is asked for its order; `card` says how
+//! both are kept. What an order means is decided by [`backstop_core::order`]. Orders are given in
+//! somebody's name, with [`Changes::order`](crate::operate::Changes::order).
 //!
 //! | a worker | shown as |
 //! |---|---|
@@ -11,7 +12,8 @@
 //! | was asked to take no new jobs | quiet |
 //! | anything else | live |
 //!
-//! A worker without a card hears no orders: it is of a version that knows none. It is shown as it is, whatever it was asked for.
+//! A worker without a card hears no orders: it is of a version that knows none. It is shown as it
+//! is, whatever it was asked for.
 
 pub(crate) mod card;
 
@@ -45,7 +47,8 @@ pub struct About {
     /// Its process there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The version of backstop it is built with; of a worker elsewhere, whatever it calls its version.
+    /// The version of backstop it is built with; of a worker elsewhere, whatever it calls its
+    /// version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Since when it runs.
@@ -66,7 +69,8 @@ pub struct WorkerInfo {
     pub status: WorkerStatus,
     /// What it tells of itself.
     pub about: About,
-    /// How many of its places are taken, as it told in the last ten seconds; of a worker elsewhere, the jobs it holds.
+    /// How many of its places are taken, as it told in the last ten seconds; of a worker elsewhere,
+    /// the jobs it holds.
     pub taken: u64,
     /// The kinds it knows, for each queue of which it does not know every kind.
     pub kinds: BTreeMap<QueueName, BTreeSet<Kind>>,
@@ -201,12 +205,14 @@ pub struct Given {
     pub ordered: Ordered,
     /// What the worker is asked for from now on.
     pub asked: Option<Asked>,
-    /// Whether it has ever told anything of itself. One that has not is of a version that hears no orders.
+    /// Whether it has ever told anything of itself. One that has not is of a version that hears no
+    /// orders.
     pub listens: bool,
 }
 
 impl Backstop {
-    /// All workers that beat within `within`, by name, with what they tell of themselves and what they are asked for.
+    /// All workers that beat within `within`, by name, with what they tell of themselves and what
+    /// they are asked for.
     ///
     /// ```
     /// # #[tokio::main]
@@ -277,8 +283,9 @@ impl Backstop {
         Ok(infos)
     }
 
-    /// Gives an order to a worker, in the name of `by`; `None` if there is no such worker to be asked: it was not heard of within the
-    /// hour, or, if it never said which run of it this is, lately.
+    /// Gives an order to a worker, in the name of `by`; `None` if there is no such worker to be
+    /// asked: it was not heard of within the hour, or, if it never said which run of it this is,
+    /// lately.
     pub(crate) async fn order(
         &self,
         name: &WorkerName,

@@ -1,5 +1,5 @@
-//! `docs/configuration.md` against the configuration itself: every key that is accepted is on the page, with its default and an example, and
-//! nothing else is.
+//! `docs/configuration.md` against the configuration itself: every key that is accepted is on the
+//! page, with its default and an example, and nothing else is.
 
 #![cfg(all(feature = "sqlite", feature = "http"))]
 #![expect(
@@ -57,7 +57,8 @@ fn page() -> String {
     std::fs::read_to_string(path).expect("the page")
 }
 
-/// What the key at the end of a path may hold, by what is said about one that there is not; `None` if it is no table with keys of its own.
+/// What the key at the end of a path may hold, by what is said about one that there is not; `None`
+/// if it is no table with keys of its own.
 fn keys_under(path: &[&str]) -> Option<Vec<String>> {
     let text = match path {
         [] => format!("{UNKNOWN} = 1\n"),

@@ -1,5 +1,5 @@
-//! The engine's loops on a store in memory and on virtual time: nothing here waits for a real clock, except where a
-//! thread of its own is what is tested.
+//! The engine's loops on a store in memory and on virtual time: nothing here waits for a real
+//! clock, except where a thread of its own is what is tested.
 
 use backstop::core::amend::{Action, Selection};
 use backstop::core::lease::{LeaseNumber, WorkerName};
@@ -1116,7 +1116,8 @@ async fn until_state(backstop: &Backstop, id: JobId, state: State) {
 
 #[test]
 fn a_handler_that_blocks_its_thread_does_not_stop_the_beat() {
-    // Real time and one thread: the runtime is blocked for four leases while the service thread beats.
+    // Real time and one thread: the runtime is blocked for four leases while the service thread
+    // beats.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -1253,7 +1254,8 @@ async fn rights_that_are_changed_half_way_stop_no_worker() {
         store.allow(method);
         tokio::time::sleep(Duration::from_mins(2)).await;
         let again = runs.load(Ordering::SeqCst) - before;
-        // What ended and was not taken is told again, and kept meanwhile: nothing runs twice for it.
+        // What ended and was not taken is told again, and kept meanwhile: nothing runs twice for
+        // it.
         assert!(
             if method == "settle" {
                 again == 3

@@ -1,5 +1,5 @@
-//! Web services behind TLS, called by the engine. A file of its own: what makes certificates brings the `time` crate,
-//! whose comparisons would make those of the library ambiguous in its unit tests.
+//! Web services behind TLS, called by the engine. A file of its own: what makes certificates brings
+//! the `time` crate, whose comparisons would make those of the library ambiguous in its unit tests.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,8 +17,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A service with a certificate for `localhost` of its own making; answers 200 to whoever trusts it. With the
-/// certificate as PEM.
+/// A service with a certificate for `localhost` of its own making; answers 200 to whoever trusts
+/// it. With the certificate as PEM.
 fn tls_server() -> (u16, String) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

@@ -197,7 +197,8 @@ fn a_lock_is_kept_by_a_thread_that_no_handler_can_block() {
         let lock = backstop.try_lock("a").await.unwrap().unwrap();
         let address = address.clone();
         drop(lock);
-        // From here on the one thread of this runtime is blocked: who releases it is who would have extended it.
+        // From here on the one thread of this runtime is blocked: who releases it is who would have
+        // extended it.
         let freed = elsewhere(async move {
             let other = Backstop::open(&address).await.unwrap();
             other
@@ -377,7 +378,8 @@ fn addresses() -> (tempfile::TempDir, [String; 4]) {
     )
 }
 
-/// Runs two copies of a job at once, each in a worker and over a connection of its own; both must end as done.
+/// Runs two copies of a job at once, each in a worker and over a connection of its own; both must
+/// end as done.
 async fn two_copies<F, Fut>(address: &str, handler: impl Fn(Backstop) -> F)
 where
     F: Fn(Run) -> Fut + Send + Sync + 'static,

@@ -1,5 +1,5 @@
-//! A service that is down for ten minutes under a hundred jobs a second: the real engine on virtual time, beside what the
-//! simulation of the policy foretold.
+//! A service that is down for ten minutes under a hundred jobs a second: the real engine on virtual
+//! time, beside what the simulation of the policy foretold.
 
 use backstop::core::breaker::BreakerSettings;
 use backstop::core::simulate::{Scenario, Simulated, simulate};

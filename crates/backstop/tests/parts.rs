@@ -1,4 +1,5 @@
-//! A store of which a part does not answer, as that of a cluster: what a worker has elsewhere goes on. The engine on virtual time.
+//! A store of which a part does not answer, as that of a cluster: what a worker has elsewhere goes
+//! on. The engine on virtual time.
 
 use backstop::testing::VirtualClock;
 use backstop::{
@@ -271,7 +272,8 @@ async fn a_run_whose_queue_is_away_for_a_lease_is_called_off_whatever_its_neighb
 
 #[tokio::test(start_paused = true)]
 async fn what_a_queue_granted_before_it_was_away_is_worked_when_it_is_back() {
-    // One that is away for a moment, and one for longer than a lease: a neighbour keeps the claim alive all the while.
+    // One that is away for a moment, and one for longer than a lease: a neighbour keeps the claim
+    // alive all the while.
     for away in [MOMENT, OUTAGE] {
         let place = Place::start(Given {
             kept_takes: OUTAGE * 4,

@@ -1,4 +1,5 @@
-//! Rate limits of queues, shared by all workers: on a store in memory, and what is shared on every store, by a clock that is moved.
+//! Rate limits of queues, shared by all workers: on a store in memory, and what is shared on every
+//! store, by a clock that is moved.
 
 use backstop::core::rate::RateLimit;
 use backstop::core::{Job, State};

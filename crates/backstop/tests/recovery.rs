@@ -1,5 +1,6 @@
-//! What becomes of jobs whose workers vanish: who is charged, who runs alone, and how long the living have to beat. On a
-//! store in memory and on virtual time; a process that dies is one whose store no longer hears it.
+//! What becomes of jobs whose workers vanish: who is charged, who runs alone, and how long the
+//! living have to beat. On a store in memory and on virtual time; a process that dies is one whose
+//! store no longer hears it.
 
 use backstop::core::State;
 use backstop::core::lease::{LeaseNumber, WorkerName};
@@ -152,8 +153,9 @@ async fn stopped(worker: Running) -> backstop::Progress {
     worker.stopped().await
 }
 
-/// Lets processes work, one after the other, until nothing is left to do: `poison` kills each it runs in at once, everything else takes
-/// its time. Answers how many died. `name` is that of the worker that comes after so many deaths.
+/// Lets processes work, one after the other, until nothing is left to do: `poison` kills each it
+/// runs in at once, everything else takes its time. Answers how many died. `name` is that of the
+/// worker that comes after so many deaths.
 async fn live_through(
     world: &World,
     poison: JobId,

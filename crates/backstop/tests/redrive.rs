@@ -1,4 +1,5 @@
-//! Canary redrives on a store in memory and on virtual time, with a worker that runs what they requeue.
+//! Canary redrives on a store in memory and on virtual time, with a worker that runs what they
+//! requeue.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
 
@@ -40,7 +41,8 @@ fn id(n: usize) -> JobId {
     JobId::named(&n.to_string())
 }
 
-/// So many dead letters in queue `q`, the oldest first. Their payloads say whether they will succeed.
+/// So many dead letters in queue `q`, the oldest first. Their payloads say whether they will
+/// succeed.
 async fn scene(letters: &[bool]) -> Scene {
     let store = Arc::new(MemoryStore::new());
     let clock = Arc::new(VirtualClock::start());

@@ -1,4 +1,5 @@
-//! Sweeps over real tables: SQLite, PostgreSQL and MariaDB give the same findings, and a query can do nothing but read.
+//! Sweeps over real tables: SQLite, PostgreSQL and MariaDB give the same findings, and a query can
+//! do nothing but read.
 
 mod databases;
 
@@ -135,7 +136,8 @@ async fn a_query_that_writes_is_refused() {
                 .to_string();
             assert!(refused.contains("must be a SELECT"), "{sql}: {refused}");
         }
-        // What begins like one and writes all the same is refused by the database, or by its read-only transaction.
+        // What begins like one and writes all the same is refused by the database, or by its
+        // read-only transaction.
         orders(&database);
         let hidden = database.dialect(
             "WITH old AS (SELECT :cutoff AS at) DELETE FROM orders WHERE created_at <= (SELECT at FROM old) RETURNING id, note, half, big",

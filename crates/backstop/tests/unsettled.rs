@@ -1,4 +1,5 @@
-//! A store that hands out jobs and does not answer for their ends: what waits is bounded, and beats get through. The engine on virtual time.
+//! A store that hands out jobs and does not answer for their ends: what waits is bounded, and beats
+//! get through. The engine on virtual time.
 
 use backstop::testing::VirtualClock;
 use backstop::{Backstop, QueueSettings, Random, Run, Services, Span};
@@ -42,7 +43,8 @@ async fn ends_that_nobody_answers_for_are_bounded_in_number_and_in_calls_and_cos
             began.fetch_add(1, Ordering::Relaxed);
             async { Ok(()) }
         };
-        // A run that has ended is not called off, however long its end waits: also where runs have a time limit.
+        // A run that has ended is not called off, however long its end waits: also where runs have
+        // a time limit.
         let timeout = Some(Span::secs(10));
         let settings = QueueSettings {
             concurrency: 50,

@@ -1,4 +1,5 @@
-//! Workers that are asked for something by their operator, on a store in memory and on virtual time.
+//! Workers that are asked for something by their operator, on a store in memory and on virtual
+//! time.
 
 use backstop::core::order::{Order, Ordered};
 use backstop::core::port::Swap;

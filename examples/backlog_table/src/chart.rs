@@ -1,4 +1,5 @@
-//! The tries of each row on a terminal: a line for its tries over time, and a table of how many at which age.
+//! The tries of each row on a terminal: a line for its tries over time, and a table of how many at
+//! which age.
 
 #[cfg(test)]
 mod tests;
@@ -8,7 +9,8 @@ use backstop::Span;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use std::fmt::Write as _;
 
-/// Columns for ten times as long: time is drawn by its logarithm, for the first hour matters as much as the last half year.
+/// Columns for ten times as long: time is drawn by its logarithm, for the first hour matters as
+/// much as the last half year.
 const PER_DECADE: f64 = 10.0;
 /// From a minute to 360 days.
 const COLUMNS: usize = 58;

@@ -8,7 +8,8 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 
-/// A backlog table that somebody has already, worked off by two strategies: when its rows are tried in 360 days.
+/// A backlog table that somebody has already, worked off by two strategies: when its rows are tried
+/// in 360 days.
 #[derive(Parser)]
 struct Args {
     /// How many days are played

@@ -71,7 +71,8 @@ impl Played {
     }
 }
 
-/// One run over the article's rows, of which 1 and 4 fail: what became of all, and what is due a minute later.
+/// One run over the article's rows, of which 1 and 4 fail: what became of all, and what is due a
+/// minute later.
 pub async fn first_run() -> Result<(Vec<(i64, String)>, Vec<i64>)> {
     let backlog = Backlog::new(&ARTICLE)?;
     let handler = |row: Row| async move {
@@ -91,7 +92,8 @@ pub async fn first_run() -> Result<(Vec<(i64, String)>, Vec<i64>)> {
     ))
 }
 
-/// Every try of these rows fails, for so long. Time is ours: a pass is run whenever a row is due, and `at` is told of each.
+/// Every try of these rows fails, for so long. Time is ours: a pass is run whenever a row is due,
+/// and `at` is told of each.
 pub async fn play(
     rows: &[Sample],
     strategy: Strategy,

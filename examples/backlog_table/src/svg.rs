@@ -1,4 +1,5 @@
-//! The tries of each row as a picture: a lane for each row, a stroke for each try. Readable on light and on dark ground.
+//! The tries of each row as a picture: a lane for each row, a stroke for each try. Readable on
+//! light and on dark ground.
 #![expect(clippy::cast_precision_loss, reason = "a stroke has few pixels")]
 
 #[cfg(test)]

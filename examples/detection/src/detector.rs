@@ -55,8 +55,8 @@ impl Detector {
     }
 }
 
-/// Every seventh call fails for no reason, as services do, unless it is another try: on a good day no picture is to die of bad luck. A picture
-/// it cannot read is refused for good.
+/// Every seventh call fails for no reason, as services do, unless it is another try: on a good day
+/// no picture is to die of bad luck. A picture it cannot read is refused for good.
 async fn detect(
     State(Detector(condition)): State<Detector>,
     headers: HeaderMap,

@@ -1,7 +1,8 @@
 //! Cameras, a flaky detector and an analysis behind it.
 //!
-//! `cargo run -p detection` tells what happens: a service that fails now and then, an outage that a breaker sits out,
-//! pictures that nobody can read and that become dead letters, and a redrive that brings them back carefully.
+//! `cargo run -p detection` tells what happens: a service that fails now and then, an outage that a
+//! breaker sits out, pictures that nobody can read and that become dead letters, and a redrive that
+//! brings them back carefully.
 
 mod detector;
 mod pipeline;

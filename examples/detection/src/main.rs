@@ -5,7 +5,8 @@ use clap::Parser;
 use detection::Options;
 use std::time::Duration;
 
-/// Cameras, a flaky detector and an analysis behind it: retries, a breaker, dead letters and a redrive.
+/// Cameras, a flaky detector and an analysis behind it: retries, a breaker, dead letters and a
+/// redrive.
 #[derive(Parser)]
 struct Args {
     /// The store; a new SQLite file that is removed at the end, unless named. It must be empty.

@@ -1,4 +1,5 @@
-//! The pipeline: pictures wait in `detection_queue` for the detector; what it has seen waits in `analysis_queue`.
+//! The pipeline: pictures wait in `detection_queue` for the detector; what it has seen waits in
+//! `analysis_queue`.
 
 use crate::ANALYSIS_QUEUE;
 use async_trait::async_trait;
@@ -24,7 +25,8 @@ impl Handler for Detect {
 }
 
 impl Detect {
-    /// The next job has an id made from this one's: a run that is repeated hands the picture on once.
+    /// The next job has an id made from this one's: a run that is repeated hands the picture on
+    /// once.
     async fn hand_on(&self, run: &Run) -> Ending {
         let next = self
             .backstop

@@ -87,7 +87,8 @@ impl Story {
             .start()?)
     }
 
-    /// Pictures come in and are analysed; the failures of a service that is mostly well cost a retry each.
+    /// Pictures come in and are analysed; the failures of a service that is mostly well cost a
+    /// retry each.
     async fn a_good_day(&mut self) -> Result<()> {
         self.say("\n1. a good day: the detector fails every seventh call");
         self.push(self.options.pictures, "jpg").await?;
@@ -103,7 +104,8 @@ impl Story {
         Ok(())
     }
 
-    /// The detector goes down. The breaker leaves it alone, and finds out by itself when it is well.
+    /// The detector goes down. The breaker leaves it alone, and finds out by itself when it is
+    /// well.
     async fn an_outage(&mut self) -> Result<()> {
         self.say("\n2. the detector goes down while pictures come in");
         self.detector.set_down(true);

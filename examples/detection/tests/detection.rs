@@ -1,4 +1,5 @@
-//! The story ends well, on real time and a real store: nothing is lost, and the service was left alone while it was down.
+//! The story ends well, on real time and a real store: nothing is lost, and the service was left
+//! alone while it was down.
 
 use backstop::Backstop;
 use detection::{Options, run};
@@ -26,6 +27,7 @@ async fn every_picture_is_analysed_in_the_end() {
         told.dead >= 20,
         "raw pictures are refused for good: {told:?}"
     );
-    // Five open the breaker, with at most three beside them; then three probes each half second at most.
+    // Five open the breaker, with at most three beside them; then three probes each half second at
+    // most.
     assert!(told.calls_during_outage <= 8 + 3 * 10, "{told:?}");
 }

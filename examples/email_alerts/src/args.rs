@@ -12,9 +12,10 @@ const LEASE_IN_CHAOS: Span = Span::secs(3);
 
 /// A service that tells its subscribers by email what has changed, and loses nothing.
 ///
-/// Content changes and messages come in and are told of at once; digests are due every morning and every Saturday. All of it
-/// is in one PostgreSQL: tables and jobs. `chaos` kills the worker processes, loses enqueues, has a provider that is
-/// unwell, and then counts: every email is delivered exactly once.
+/// Content changes and messages come in and are told of at once; digests are due every morning and
+/// every Saturday. All of it is in one PostgreSQL: tables and jobs. `chaos` kills the worker
+/// processes, loses enqueues, has a provider that is unwell, and then counts: every email is
+/// delivered exactly once.
 #[derive(Parser)]
 #[command(
     name = "email_alerts",
@@ -33,7 +34,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// A calm run: nobody is killed and nothing gets lost
     Run(PlayArgs),
-    /// A run in which worker processes are killed and enqueues get lost; exit 1 if anything is off in the end
+    /// A run in which worker processes are killed and enqueues get lost; exit 1 if anything is off
+    /// in the end
     Chaos(ChaosArgs),
     /// Prints queues, schedules and sweeps as backstop.toml
     Config(ConfigArgs),
@@ -53,7 +55,8 @@ pub(crate) struct ChaosArgs {
     /// The share of enqueues after a commit that get lost
     #[arg(long, default_value_t = 0.25, value_name = "SHARE", value_parser = share)]
     pub(crate) lost: f64,
-    /// Kill the process that sweeps as well. Killed in the middle of a sweep it has its turn for another 30 s: the run takes longer
+    /// Kill the process that sweeps as well. Killed in the middle of a sweep it has its turn for
+    /// another 30 s: the run takes longer
     #[arg(long)]
     kill_sweeper: bool,
     #[command(flatten)]
@@ -62,7 +65,8 @@ pub(crate) struct ChaosArgs {
 
 #[derive(Args)]
 pub(crate) struct PlayArgs {
-    /// The database; without it, a PostgreSQL is started and removed again. It must have no schema `email_alerts`
+    /// The database; without it, a PostgreSQL is started and removed again. It must have no schema
+    /// `email_alerts`
     #[arg(
         long,
         value_name = "URL",
@@ -73,7 +77,8 @@ pub(crate) struct PlayArgs {
     /// What an hour of the service takes
     #[arg(long, default_value = "2s", value_name = "DURATION")]
     hour: Span,
-    /// How long a job stays with a worker that gives no sign of life; 15s in a calm run, 3s in chaos
+    /// How long a job stays with a worker that gives no sign of life; 15s in a calm run, 3s in
+    /// chaos
     #[arg(long, value_name = "DURATION")]
     lease: Option<Span>,
     /// Worker processes

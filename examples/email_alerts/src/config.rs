@@ -1,4 +1,5 @@
-//! Queues, schedules and sweeps, as `backstop.toml`: what `email_alerts config` prints is what its workers run on.
+//! Queues, schedules and sweeps, as `backstop.toml`: what `email_alerts config` prints is what its
+//! workers run on.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,8 @@ use std::fmt::Write;
 /// The name under which digest runs are marked as complete.
 pub const COMPLETION: &str = "digest_run_completion";
 
-/// How fast time goes for waits and thresholds. Leases are about processes, and schedules about people's clocks: they are as they are.
+/// How fast time goes for waits and thresholds. Leases are about processes, and schedules about
+/// people's clocks: they are as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
     /// What an hour of the service takes.
@@ -131,7 +133,8 @@ const SWEEPS: [Lost; 7] = [
     },
 ];
 
-/// The file for a database. Digests are expected from `since` on, or from when a worker first starts.
+/// The file for a database. Digests are expected from `since` on, or from when a worker first
+/// starts.
 pub fn text(url: &str, pace: Pace, since: Option<Time>) -> String {
     let mut text = format!("[store]\nurl = {}\n", quoted(url));
     queues(&mut text, pace);

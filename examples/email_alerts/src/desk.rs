@@ -22,8 +22,9 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Enqueues work on rows that are committed. A process that dies before this leaves rows without jobs, and so does whatever
-    /// gets lost here: sweeps find them. Where a row has a job already it keeps that one.
+    /// Enqueues work on rows that are committed. A process that dies before this leaves rows
+    /// without jobs, and so does whatever gets lost here: sweeps find them. Where a row has a job
+    /// already it keeps that one.
     pub async fn enqueue_after_commit<R: Row>(&self, rows: &[R]) -> Result<(), BadDraft> {
         let jobs = rows
             .iter()

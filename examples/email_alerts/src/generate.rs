@@ -1,7 +1,8 @@
 //! One subscriber's digest: fast work, in one transaction with its row locked.
 //!
-//! The email, `processed_at` and the job that sends the email come into being with one commit, or not at all: no email of a digest is
-//! ever without its job. A second copy waits for the row, and then finds it processed.
+//! The email, `processed_at` and the job that sends the email come into being with one commit, or
+//! not at all: no email of a digest is ever without its job. A second copy waits for the row, and
+//! then finds it processed.
 
 use crate::desk::Desk;
 use crate::tasks::{DigestEmailGeneration, Row, SendEmail};

@@ -1,8 +1,9 @@
 //! Digest runs: one for each date and range, and who gets a part in it.
 //!
-//! Fired by schedules, by their ledger for days on which nobody was there, and by sweeps for runs that were begun and not finished. The run is
-//! found or made, its subscribers are entered in slices, those that are there already are left as they are, and all that have no
-//! email yet get a job. `processed_at` comes last.
+//! Fired by schedules, by their ledger for days on which nobody was there, and by sweeps for runs
+//! that were begun and not finished. The run is found or made, its subscribers are entered in
+//! slices, those that are there already are left as they are, and all that have no email yet get a
+//! job. `processed_at` comes last.
 
 use crate::desk::Desk;
 use crate::digest::{Range, Window, system_time};
@@ -99,7 +100,8 @@ async fn find_or_make(
     })
 }
 
-/// Enters subscribers where they are not, and answers all that have no email yet: those that a former run entered as well.
+/// Enters subscribers where they are not, and answers all that have no email yet: those that a
+/// former run entered as well.
 async fn parts(
     client: &Client,
     run: i64,

@@ -1,5 +1,5 @@
-//! What comes in. As in many services, a row is committed first and its job is enqueued after: whatever happens in between is lost to the
-//! queue, and found by a sweep.
+//! What comes in. As in many services, a row is committed first and its job is enqueued after:
+//! whatever happens in between is lost to the queue, and found by a sweep.
 
 use crate::desk::Desk;
 use crate::tasks::{ProcessContentChange, ProcessMessage, SendTransactionalEmail};

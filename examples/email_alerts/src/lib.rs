@@ -1,9 +1,9 @@
-//! A service that tells its subscribers by email what has changed: content changes and messages at once, digests every
-//! morning and every Saturday.
+//! A service that tells its subscribers by email what has changed: content changes and messages at
+//! once, digests every morning and every Saturday.
 //!
-//! It stands on PostgreSQL, its tables and its jobs in one database. Work can get lost in two ways: a row is committed and the enqueue
-//! after it never happens, or a process dies in the middle. `email_alerts chaos` makes both happen all the time, and then
-//! counts.
+//! It stands on PostgreSQL, its tables and its jobs in one database. Work can get lost in two ways:
+//! a row is committed and the enqueue after it never happens, or a process dies in the middle.
+//! `email_alerts chaos` makes both happen all the time, and then counts.
 //!
 //! | where | what |
 //! |---|---|

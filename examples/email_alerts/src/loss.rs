@@ -1,10 +1,12 @@
-//! Enqueues that get lost after their row was committed: a connection breaks, a process is restarted, somebody forgets a line.
+//! Enqueues that get lost after their row was committed: a connection breaks, a process is
+//! restarted, somebody forgets a line.
 
 use backstop::NewJob;
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Which enqueues get lost. The same ones in every process and every repetition, so that they can be counted.
+/// Which enqueues get lost. The same ones in every process and every repetition, so that they can
+/// be counted.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Loss {
     /// Their share, from 0 to 1.

@@ -1,6 +1,7 @@
 //! The command line of the email alerts example.
 //!
-//! stdout carries results, stderr progress and trouble. Exit 0 = done, 1 = failed, or something is off, 2 = wrong use.
+//! stdout carries results, stderr progress and trouble. Exit 0 = done, 1 = failed, or something is
+//! off, 2 = wrong use.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -23,7 +24,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Workers that find what killed ones left behind warn of it, as they should: here it is the point.
+    // Workers that find what killed ones left behind warn of it, as they should: here it is the
+    // point.
     let filter = EnvFilter::builder()
         .with_default_directive(LevelFilter::ERROR.into())
         .from_env_lossy();

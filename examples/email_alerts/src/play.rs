@@ -1,4 +1,5 @@
-//! A run: a past week without digests, work that comes in, worker processes, and somebody who kills them.
+//! A run: a past week without digests, work that comes in, worker processes, and somebody who kills
+//! them.
 
 mod crew;
 
@@ -25,8 +26,8 @@ use std::time::{Duration, Instant};
 const KILLED_AFTER_MS: std::ops::Range<u64> = 300..1_100;
 /// How often what sweeps recovered is noted, before they forget it.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
-/// How far back digests are expected: a little less than schedules look back, so that the oldest one does not fall out of their
-/// sight while a run begins.
+/// How far back digests are expected: a little less than schedules look back, so that the oldest
+/// one does not fall out of their sight while a run begins.
 const PERIOD: Span = Span::hours(7 * 24 - 1);
 
 /// Who is killed.
@@ -34,7 +35,8 @@ const PERIOD: Span = Span::hours(7 * 24 - 1);
 pub enum Victims {
     /// Those that run jobs.
     Workers,
-    /// The one that sweeps as well. A sweeper that dies in the middle of a run has its turn for another 30 s, whatever an hour takes here.
+    /// The one that sweeps as well. A sweeper that dies in the middle of a run has its turn for
+    /// another 30 s, whatever an hour takes here.
     Everybody,
 }
 
@@ -83,8 +85,8 @@ impl Plan {
         }
     }
 
-    /// Workers are killed, a quarter of all enqueues gets lost, and the provider is unwell. Batches are small, so that kills fall
-    /// between them.
+    /// Workers are killed, a quarter of all enqueues gets lost, and the provider is unwell. Batches
+    /// are small, so that kills fall between them.
     pub fn chaos(scale: Scale, pace: Pace, seed: u64, kills: u32) -> Self {
         let health = Health {
             fails: 0.08,
@@ -173,8 +175,9 @@ async fn kill_now_and_then(crew: &mut Crew, plan: &Plan) -> Result<u32> {
     Ok(sweeper_kills)
 }
 
-/// Waits until nothing is left to do, or for as long as there is patience. Jobs that lost three workers are dead by then, and need a
-/// person to say that they are not to blame: they are requeued.
+/// Waits until nothing is left to do, or for as long as there is patience. Jobs that lost three
+/// workers are dead by then, and need a person to say that they are not to blame: they are
+/// requeued.
 async fn settle(desk: &Desk, config: &Config, since: Time, course: &mut Course) -> Result<()> {
     let (began, mut noted, mut requeues) = (Instant::now(), Instant::now(), 0);
     while began.elapsed() < SETTLE_TIME_MAX {

@@ -1,7 +1,8 @@
-//! A PostgreSQL of the example's own, for those who have none at hand: in a temporary folder, on a free port, gone with this process.
+//! A PostgreSQL of the example's own, for those who have none at hand: in a temporary folder, on a
+//! free port, gone with this process.
 //!
-//! This process may be killed, so its end is seen to by a small shell: it holds the server, and the end of its input tells it that
-//! nobody is there any more.
+//! This process may be killed, so its end is seen to by a small shell: it holds the server, and the
+//! end of its input tells it that nobody is there any more.
 
 use crate::limits::{PORT_TRIES_MAX, START_TIME_MAX};
 use anyhow::{Context, Result, bail, ensure};
@@ -18,7 +19,8 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 /// Between two looks at a server that is starting.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Holds the server: FOLDER SERVER [ARGUMENT...]. SIGINT ends its sessions; SIGTERM would wait for them.
+/// Holds the server: FOLDER SERVER [ARGUMENT...]. SIGINT ends its sessions; SIGTERM would wait for
+/// them.
 const GUARD: &str = r#"folder=$1; shift
 "$@" >"$folder/log" 2>&1 &
 cat >/dev/null
@@ -114,7 +116,8 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         drop(self.guard.stdin.take());
-        // The folder is gone when the guard is; one that cannot be waited for leaves nothing else to do.
+        // The folder is gone when the guard is; one that cannot be waited for leaves nothing else
+        // to do.
         let _ = self.guard.wait();
     }
 }

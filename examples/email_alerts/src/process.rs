@@ -1,10 +1,12 @@
 //! Content changes and messages: those who want to know at once get an email.
 //!
-//! Slow work, so it is done under a lock: a second copy does nothing. Batches of emails are committed one by one, and their jobs are
-//! enqueued after each; `processed_at` comes last. Killed anywhere, all of it is repeated, and what is there stays as it is.
+//! Slow work, so it is done under a lock: a second copy does nothing. Batches of emails are
+//! committed one by one, and their jobs are enqueued after each; `processed_at` comes last. Killed
+//! anywhere, all of it is repeated, and what is there stays as it is.
 //!
-//! The lock is taken in the name of the job. Whoever finds it taken ends as done: another job has it, and does the work. Were that one's process
-//! killed, its next run would take the lock over at once.
+//! The lock is taken in the name of the job. Whoever finds it taken ends as done: another job has
+//! it, and does the work. Were that one's process killed, its next run would take the lock over at
+//! once.
 
 use crate::desk::Desk;
 use crate::tasks::{ProcessContentChange, ProcessMessage, SendEmail};
@@ -108,7 +110,8 @@ async fn at_once(client: &Client, list: &str, after: i64, max: i64) -> Result<Ve
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Makes their emails where there are none, and answers all that are to be sent: those of a former run that got no further as well.
+/// Makes their emails where there are none, and answers all that are to be sent: those of a former
+/// run that got no further as well.
 async fn emails(
     client: &Client,
     news: &News,

@@ -1,4 +1,5 @@
-//! Who delivers emails: a web service with keys by which it knows what it has delivered, and that is not always well.
+//! Who delivers emails: a web service with keys by which it knows what it has delivered, and that
+//! is not always well.
 //!
 //! | what happens | share | what the client sees |
 //! |---|---|---|
@@ -151,7 +152,8 @@ async fn take(
         return (StatusCode::BAD_REQUEST, "there is no idempotency-key").into_response();
     };
     let takes_ms = service.books().dice.random_range(TAKES_MS);
-    // Half before it is delivered and half after: who is killed meanwhile may be killed on either side of it.
+    // Half before it is delivered and half after: who is killed meanwhile may be killed on either
+    // side of it.
     tokio::time::sleep(Duration::from_millis(takes_ms / 2)).await;
     let answer = service.decide(key, mail);
     tokio::time::sleep(Duration::from_millis(takes_ms / 2)).await;

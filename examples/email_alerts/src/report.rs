@@ -78,7 +78,8 @@ impl Report {
     }
 }
 
-/// What sweeps recovered, by sweep and run. They remember their last fifty runs, so whoever wants all of them asks now and then.
+/// What sweeps recovered, by sweep and run. They remember their last fifty runs, so whoever wants
+/// all of them asks now and then.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recovered(BTreeMap<(String, Time), usize>);
 
@@ -164,7 +165,8 @@ fn expected_runs(config: &Config, since: Time, until: Time) -> BTreeSet<(String,
     runs.collect()
 }
 
-/// Measures a run; it is about digests from the first time on, and about what came in from the second on.
+/// Measures a run; it is about digests from the first time on, and about what came in from the
+/// second on.
 pub(crate) async fn measure(
     desk: &Desk,
     config: &Config,

@@ -6,8 +6,9 @@
 //! | no such address | failed, for good | done |
 //! | anything else, or nothing | stays pending | tried again |
 //!
-//! Between the provider's answer and the commit a process may be killed, and the email is sent again: under the same key, by which the
-//! provider knows it. No lock and no transaction could do that; the key is the email's own, so that a job made by a sweep has the same.
+//! Between the provider's answer and the commit a process may be killed, and the email is sent
+//! again: under the same key, by which the provider knows it. No lock and no transaction could do
+//! that; the key is the email's own, so that a job made by a sweep has the same.
 
 use crate::desk::Desk;
 use crate::provider::{Answer, Mail};

@@ -1,6 +1,7 @@
 //! The kinds of jobs, where they wait, and what makes each of them one.
 //!
-//! A sweep that finds a row makes the same job under the same key: that is how it knows which rows have one.
+//! A sweep that finds a row makes the same job under the same key: that is how it knows which rows
+//! have one.
 
 use backstop::{Backstop, BadDraft, NewJob, Task};
 use serde::{Deserialize, Serialize};

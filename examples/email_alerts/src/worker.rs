@@ -59,8 +59,8 @@ impl Setup {
     }
 }
 
-/// Works until the input ends: whoever started it is gone then, or wants it to stop. The first line of it is role and setup; an
-/// argument or a variable would show the database's password to others.
+/// Works until the input ends: whoever started it is gone then, or wants it to stop. The first line
+/// of it is role and setup; an argument or a variable would show the database's password to others.
 pub async fn work() -> Result<()> {
     let (role, setup): (Role, Setup) = spawn_blocking(first_line).await??;
     let (desk, config) = setup.desk().await?;

@@ -10,12 +10,13 @@ use uptime::run::{Dealing, STORE_VARIABLE};
 
 /// Results of uptime checks that arrive out of order, and what consumers make of them.
 ///
-/// A site is checked every minute. The result of 4:00 is in the hands of a slow worker, that of 4:01 overtakes it. A
-/// consumer that calls every gap a miss at once now tells people that the check of 4:00 was missed, which is false, and
-/// drops its result when it comes.
+/// A site is checked every minute. The result of 4:00 is in the hands of a slow worker, that of
+/// 4:01 overtakes it. A consumer that calls every gap a miss at once now tells people that the
+/// check of 4:00 was missed, which is false, and drops its result when it comes.
 ///
-/// `run` makes a small world in which that happens all the time, plays it to several worker processes of such a consumer, and
-/// then to those of one that waits for what was overtaken, and counts.
+/// `run` makes a small world in which that happens all the time, plays it to several worker
+/// processes of such a consumer, and then to those of one that waits for what was overtaken, and
+/// counts.
 #[derive(Parser)]
 #[command(
     name = "uptime",
@@ -39,7 +40,8 @@ pub(crate) enum Command {
     Generate(GenerateArgs),
     /// Plays a world to worker processes and shows what came of it
     Run(RunArgs),
-    /// Takes results from a file, from requests or from a topic: validates them, puts them in order, judges them, remembers
+    /// Takes results from a file, from requests or from a topic: validates them, puts them in
+    /// order, judges them, remembers
     Consume(ConsumeArgs),
     /// Prints what went on to the analytics, or the incidents
     Output(OutputArgs),
@@ -98,7 +100,8 @@ pub(crate) struct RunArgs {
 pub(crate) enum Modes {
     /// A gap is a miss at once, and a result that was overtaken is dropped
     Immediate,
-    /// A result waits for those before it, for three minutes at most; what does not come in that time is a miss
+    /// A result waits for those before it, for three minutes at most; what does not come in that
+    /// time is a miss
     Backstop,
     /// One after the other, on the same trace
     Both,
@@ -179,13 +182,15 @@ pub(crate) struct ConsumeArgs {
     /// How results are put in order
     #[arg(long, value_enum, default_value_t = Mode::Backstop)]
     pub(crate) mode: Mode,
-    /// The store of `backstop`, which consumers share too; without it, a file of SQLite beside the memory
+    /// The store of `backstop`, which consumers share too; without it, a file of SQLite beside the
+    /// memory
     #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
     pub(crate) store: Option<String>,
     /// The name of the stream in the store
     #[arg(long, value_name = "NAME", default_value = "uptime")]
     pub(crate) stream: String,
-    /// At the end, wait until nothing is held any more; otherwise whoever consumes next goes on with it
+    /// At the end, wait until nothing is held any more; otherwise whoever consumes next goes on
+    /// with it
     #[arg(long)]
     pub(crate) drain: bool,
     /// Print the counts as JSON

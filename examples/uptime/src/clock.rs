@@ -1,4 +1,5 @@
-//! The time of a run: a trace's own time, played faster than it passed, and the same in every process.
+//! The time of a run: a trace's own time, played faster than it passed, and the same in every
+//! process.
 #![expect(
     clippy::cast_precision_loss,
     reason = "times of day have far fewer digits than a float holds"

@@ -1,7 +1,8 @@
 //! The consumer: results come in as bytes, are validated, and go on to a sequencer.
 //!
-//! Knows no source: a file, a web request and a topic all end in [`Consumer::take`], and may acknowledge a batch when it
-//! has answered. A batch that was cut off may come again; what had become of it stays so.
+//! Knows no source: a file, a web request and a topic all end in [`Consumer::take`], and may
+//! acknowledge a batch when it has answered. A batch that was cut off may come again; what had
+//! become of it stays so.
 
 #[cfg(test)]
 mod tests;
@@ -158,7 +159,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Validates one result, and does what that demands. Those admitted go on together, unless something comes between.
+    /// Validates one result, and does what that demands. Those admitted go on together, unless
+    /// something comes between.
     fn admit(
         &mut self,
         place: usize,

@@ -1,7 +1,7 @@
 //! What is watched: subscriptions, their regions, detectors and organizations.
 //!
-//! A directory is a value. It is read from a file, and changes that results bring about are applied to it; who else must
-//! know of them is the business of [`crate::memory`].
+//! A directory is a value. It is read from a file, and changes that results bring about are applied
+//! to it; who else must know of them is the business of [`crate::memory`].
 
 #[cfg(test)]
 mod tests;
@@ -160,7 +160,8 @@ pub enum Change {
 }
 
 impl Directory {
-    /// Makes a change. One that is about something unknown, or that was made before, changes nothing.
+    /// Makes a change. One that is about something unknown, or that was made before, changes
+    /// nothing.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::DetectorDisabled { detector, .. } => {

@@ -1,8 +1,9 @@
-//! Makes a world from a seed: subscriptions, their checks, and the ways in which results reach a consumer.
+//! Makes a world from a seed: subscriptions, their checks, and the ways in which results reach a
+//! consumer.
 //!
-//! The same plan always gives the same world. Whatever the plan, a result that counts as in time is there before a
-//! stream gives it up, and lateness and loss keep away from everything else that is out of order: what a consumer
-//! then calls missed beyond the truth is its own fault.
+//! The same plan always gives the same world. Whatever the plan, a result that counts as in time is
+//! there before a stream gives it up, and lateness and loss keep away from everything else that is
+//! out of order: what a consumer then calls missed beyond the truth is its own fault.
 
 mod course;
 mod dice;
@@ -20,8 +21,8 @@ use watched::Watched;
 
 /// How long a stream waits for a gap to close: 10, 20, 30, 60 and 60 s.
 pub const GIVE_UP_MS: i64 = 180_000;
-/// What is left of that for a result in time, however long it is awaited: a machine may fall so far behind before a stream
-/// calls something missed that is not.
+/// What is left of that for a result in time, however long it is awaited: a machine may fall so far
+/// behind before a stream calls something missed that is not.
 pub const SLACK_MS: i64 = GIVE_UP_MS - course::FILL_MAX_MS;
 /// Records of one key a stream holds before it drains them.
 pub const HELD_MAX: usize = 10;
@@ -41,7 +42,8 @@ pub struct Plan {
     pub slow: f64,
     /// For how long at most, in seconds.
     pub slow_max_s: u32,
-    /// Minutes from one stall of the consumer to the next; what comes during one arrives in a heap afterwards.
+    /// Minutes from one stall of the consumer to the next; what comes during one arrives in a heap
+    /// afterwards.
     pub stall_every_min: u32,
     /// How long a stall lasts, in seconds. 0: there is none.
     pub stall_s: u32,
@@ -143,7 +145,8 @@ pub fn generate(plan: &Plan) -> Result<World, PlanError> {
     for (nth, subscription) in (u64::from(u32::MAX)..).zip(&unwatched) {
         making.send_unwatched(subscription, &mut Dice::new(plan.seed, nth));
     }
-    // The sort is stable: what arrives in the same millisecond stays in the order in which it was made.
+    // The sort is stable: what arrives in the same millisecond stays in the order in which it was
+    // made.
     making.arrivals.sort_by_key(|arrival| arrival.at_ms);
     Ok(World {
         directory,

@@ -1,4 +1,5 @@
-//! What tests start from: one organization, one subscription that is checked every minute, its results.
+//! What tests start from: one organization, one subscription that is checked every minute, its
+//! results.
 
 use crate::directory::{
     Beginning, Detector, DetectorId, Directory, Interval, Organization, OrganizationId, RegionMode,

@@ -1,8 +1,8 @@
 //! Results from web requests: `POST /results` with one result, or with one on each line.
 //!
-//! The answer has a line for each of them, in their order. It comes when they are safe; a request that got none, or 503, may be
-//! brought again. Whoever can reach the address can bring results: it is meant for this machine and for networks of one's
-//! own.
+//! The answer has a line for each of them, in their order. It comes when they are safe; a request
+//! that got none, or 503, may be brought again. Whoever can reach the address can bring results: it
+//! is meant for this machine and for networks of one's own.
 
 #[cfg(test)]
 mod tests;

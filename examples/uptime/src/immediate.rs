@@ -1,7 +1,7 @@
 //! Immediate backfill: a gap is a miss at once, and what comes later than its successor is dropped.
 //!
-//! All worker processes share one `last_update` for each subscription. The lock on the memory gives them exclusion; nothing
-//! gives them order.
+//! All worker processes share one `last_update` for each subscription. The lock on the memory gives
+//! them exclusion; nothing gives them order.
 
 #[cfg(test)]
 mod tests;

@@ -33,7 +33,8 @@ impl Intake {
         }
     }
 
-    /// Takes a batch, one after the other. Whoever waits for the answer may go away; what has begun is brought to its end.
+    /// Takes a batch, one after the other. Whoever waits for the answer may go away; what has begun
+    /// is brought to its end.
     pub async fn take(&self, batch: Vec<Bytes>) -> Result<Taken> {
         let this = self.clone();
         spawn_blocking(move || {
@@ -46,7 +47,8 @@ impl Intake {
         .await?
     }
 
-    /// Takes nothing more, and says what came of it all. Must be called where blocking does no harm.
+    /// Takes nothing more, and says what came of it all. Must be called where blocking does no
+    /// harm.
     pub fn close(&self, drain: bool) -> Result<(Totals, Option<Hold>)> {
         let Open {
             mut consumer,

@@ -1,6 +1,7 @@
 //! Results from a topic: each process that reads it as a member of the group is one more consumer.
 //!
-//! Offsets are committed when the results are safe. What is no result is named and passed over: the topic keeps it.
+//! Offsets are committed when the results are safe. What is no result is named and passed over: the
+//! topic keeps it.
 
 use crate::intake::Intake;
 use anyhow::{Result, bail};

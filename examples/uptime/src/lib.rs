@@ -1,7 +1,8 @@
-//! The consumer of uptime results, from the wire to incidents, and a race between ways of putting results in order.
+//! The consumer of uptime results, from the wire to incidents, and a race between ways of putting
+//! results in order.
 //!
-//! Checks of a site are made every minute or so, and their results reach the consumer out of order, twice, late or never.
-//! A result passes, in this order:
+//! Checks of a site are made every minute or so, and their results reach the consumer out of order,
+//! twice, late or never. A result passes, in this order:
 //!
 //! | module | what it does |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | [`process`] | judges it with the [`standing`] of its detector, and writes its line ([`output`]) |
 //! | [`memory`] | keeps all of that, once for each event |
 //!
-//! [`consumer`] ties them together for any source: files ([`lines`]), requests ([`http`]), and with the feature `kafka` a
-//! topic. [`generate`] makes a [`world`] in which results go astray, [`run`]
+//! [`consumer`] ties them together for any source: files ([`lines`]), requests ([`http`]), and with
+//! the feature `kafka` a topic. [`generate`] makes a [`world`] in which results go astray, [`run`]
 //! plays it to worker processes, [`report`] and [`svg`] say what came of it.
 
 pub mod clock;

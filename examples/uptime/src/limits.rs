@@ -7,7 +7,8 @@ use std::time::Duration;
 pub const RESULT_BYTES_MAX: usize = 1 << 20;
 /// How deep the JSON of a result may be nested: what can be read can be held.
 pub const RESULT_DEPTH_MAX: usize = 128;
-/// The latest time a result may name: the end of the year 9999. A clock that is off must not make a key wait for ever.
+/// The latest time a result may name: the end of the year 9999. A clock that is off must not make a
+/// key wait for ever.
 pub const TIME_MS_MAX: i64 = 253_402_300_799_999;
 /// Characters of a wrong value that an error shows.
 pub const EXCERPT_CHARS_MAX: usize = 60;

@@ -8,7 +8,8 @@ use crate::world::Arrival;
 use bytes::Bytes;
 use std::io::{self, BufRead, Read};
 
-/// What is kept of a line: enough to see that it is too long to be a result, and room for what a trace adds to one.
+/// What is kept of a line: enough to see that it is too long to be a result, and room for what a
+/// trace adds to one.
 const LINE_BYTES_MAX: usize = 2 * RESULT_BYTES_MAX + 64;
 
 /// Reads results line by line, in bounded memory whatever the lines are like.
@@ -23,7 +24,8 @@ impl<R: BufRead> Lines<R> {
         Self { input, number: 0 }
     }
 
-    /// Up to so many results, each with the number of its line. Empty lines are passed over; nothing is left at the end.
+    /// Up to so many results, each with the number of its line. Empty lines are passed over;
+    /// nothing is left at the end.
     pub fn batch(&mut self, max: usize) -> io::Result<Vec<(u64, Bytes)>> {
         let mut batch = Vec::new();
         while batch.len() < max {

@@ -1,6 +1,7 @@
 //! The command line of the uptime example.
 //!
-//! stdout carries results, stderr progress and trouble. Exit 0 = done, 1 = failed or falls short, 2 = wrong use.
+//! stdout carries results, stderr progress and trouble. Exit 0 = done, 1 = failed or falls short, 2
+//! = wrong use.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

@@ -1,7 +1,9 @@
-//! What must outlive a process: how detectors stand, incidents, changes to the directory, and the lines that go on.
+//! What must outlive a process: how detectors stand, incidents, changes to the directory, and the
+//! lines that go on.
 //!
-//! Keeps values and decides nothing. An event is known by subscription, position and effect; what it does is done in one
-//! transaction together with its line, so a repeat finds the line and changes nothing.
+//! Keeps values and decides nothing. An event is known by subscription, position and effect; what
+//! it does is done in one transaction together with its line, so a repeat finds the line and
+//! changes nothing.
 
 mod sqlite;
 #[cfg(test)]

@@ -20,7 +20,8 @@ use std::sync::{Arc, Mutex, RwLock};
 pub enum Mode {
     /// A gap is a miss at once, and a result that was overtaken is dropped
     Immediate,
-    /// A result waits for those before it, for three minutes at most; what does not come in that time is a miss
+    /// A result waits for those before it, for three minutes at most; what does not come in that
+    /// time is a miss
     Backstop,
 }
 

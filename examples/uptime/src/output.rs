@@ -1,4 +1,5 @@
-//! What goes on to the analytics: one line of JSON for each event, with the result in it byte for byte.
+//! What goes on to the analytics: one line of JSON for each event, with the result in it byte for
+//! byte.
 //!
 //! Makes text of values, and knows nothing of where it is kept.
 
@@ -49,8 +50,8 @@ pub fn of_result(
     )
 }
 
-/// The line of a miss: a result that is made up from the one after the gap. The same miss always gives the same ids, so
-/// whoever reads it twice can tell.
+/// The line of a miss: a result that is made up from the one after the gap. The same miss always
+/// gives the same ids, so whoever reads it twice can tell.
 pub fn of_miss(event: &Event, following: Option<&CheckResult>, owner: Owner, at_ms: i64) -> String {
     let (subscription, position) = (event.key.to_string(), event.position.to_string());
     let id = |what: &str| Id::named(&["miss", what, &subscription, &position]);
@@ -166,7 +167,8 @@ fn line(
     attributes: Attributes<'_>,
     text: &str,
 ) -> String {
-    // A line ends at its first line break. Between the tokens of JSON, the only place for one, a space means the same.
+    // A line ends at its first line break. Between the tokens of JSON, the only place for one, a
+    // space means the same.
     let text = text.replace(['\n', '\r'], " ");
     let (to_ms, count) = match event.effect {
         Effect::MissRange { to, count } => (Some(to), Some(count)),

@@ -1,6 +1,7 @@
 //! What is done with an event whose turn has come: judge it, write its line, remember both, once.
 //!
-//! That results come in order and none twice is the stream's doing; that a repeat after a crash changes nothing is ours.
+//! That results come in order and none twice is the stream's doing; that a repeat after a crash
+//! changes nothing is ours.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,8 @@ pub enum Processed {
     Applied(Option<Notice>),
     /// It had been before.
     Repeated,
-    /// Nobody wants to know any more: its subscription or detector is gone, disabled or without the feature.
+    /// Nobody wants to know any more: its subscription or detector is gone, disabled or without the
+    /// feature.
     Unwanted,
 }
 
@@ -90,8 +92,8 @@ pub struct Decision {
     pub notice: Option<Notice>,
 }
 
-/// Only a result in its turn passes the detector. A miss says nothing about the site, and an amendment comes too late
-/// for a judgement that goes by order.
+/// Only a result in its turn passes the detector. A miss says nothing about the site, and an
+/// amendment comes too late for a judgement that goes by order.
 pub fn decide(
     event: &Event,
     owner: Owner,

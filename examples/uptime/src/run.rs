@@ -1,4 +1,5 @@
-//! Plays a world to worker processes, in its own time at a multiple of its speed, and gathers what they say.
+//! Plays a world to worker processes, in its own time at a multiple of its speed, and gathers what
+//! they say.
 
 mod deal;
 mod message;
@@ -57,14 +58,15 @@ pub struct Ran {
     pub hold: Option<Hold>,
     /// The lines that went on, in order.
     pub lines: Vec<KeptLine>,
-    /// The longest that a result was on its way from its arrival to a worker's answer, in the world's time. Beyond
-    /// [`SLACK_MS`] what was missed may be the machine's doing.
+    /// The longest that a result was on its way from its arrival to a worker's answer, in the
+    /// world's time. Beyond [`SLACK_MS`] what was missed may be the machine's doing.
     pub behind_ms: i64,
     /// How long it took.
     pub took: Duration,
 }
 
-/// Plays a world, with everything that outlives a process in a folder. `progress` hears how many results were taken.
+/// Plays a world, with everything that outlives a process in a folder. `progress` hears how many
+/// results were taken.
 pub fn play(
     world: &World,
     seen: &[Option<Seen>],

@@ -1,7 +1,7 @@
 //! Where ways of putting results in order plug in.
 //!
-//! Validation is before it, [`crate::process`] behind it. A sequencer decides when each result is handled and which
-//! positions are missed, and nothing else.
+//! Validation is before it, [`crate::process`] behind it. A sequencer decides when each result is
+//! handled and which positions are missed, and nothing else.
 
 use crate::directory::Directory;
 use crate::event::Record;
@@ -14,8 +14,8 @@ pub type SharedDirectory = Arc<RwLock<Directory>>;
 
 /// A way of putting results in order.
 pub trait Sequencer: Send {
-    /// Takes results on. When it answers they are safe, and it says what became of each. When it fails, bringing the same
-    /// results again is harmless.
+    /// Takes results on. When it answers they are safe, and it says what became of each. When it
+    /// fails, bringing the same results again is harmless.
     fn offer(&mut self, records: Vec<Record>) -> anyhow::Result<Vec<Became>>;
 
     /// Forgets a subscription: what is held of it is cleared, its next result is a first one.
@@ -24,7 +24,8 @@ pub trait Sequencer: Send {
     /// Waits until nothing is held any more, neither here nor by others who share the hold.
     fn drain(&mut self) -> anyhow::Result<()>;
 
-    /// Stops, and tells what the hold went through, if there is one. What is held stays so, for others and for later.
+    /// Stops, and tells what the hold went through, if there is one. What is held stays so, for
+    /// others and for later.
     fn finish(self: Box<Self>) -> anyhow::Result<Option<Hold>>;
 }
 

@@ -1,4 +1,5 @@
-//! How a detector stands, and what a result does to that: onboarding, then incidents that open and close.
+//! How a detector stands, and what a result does to that: onboarding, then incidents that open and
+//! close.
 //!
 //! A function of values. Results come in order and once; whoever calls sees to that.
 
@@ -97,8 +98,8 @@ pub enum Notice {
 
 /// How a detector stands after a result, and what there is to tell.
 ///
-/// A check that was not made says nothing about the site, so it changes nothing. Results that robots forbid never get
-/// here; they would change nothing either.
+/// A check that was not made says nothing about the site, so it changes nothing. Results that
+/// robots forbid never get here; they would change nothing either.
 pub fn judge(
     standing: Standing,
     status: Status,

@@ -1,7 +1,8 @@
-//! In order: a result waits for those before it, and what does not come is missed only after it was waited for.
+//! In order: a result waits for those before it, and what does not come is missed only after it was
+//! waited for.
 //!
-//! The engine does that, on a store that all worker processes share. Here results are handed to it, events are taken back
-//! from it, and its waits are put to the scale of the clock.
+//! The engine does that, on a store that all worker processes share. Here results are handed to it,
+//! events are taken back from it, and its waits are put to the scale of the clock.
 
 #[cfg(test)]
 mod tests;
@@ -207,7 +208,8 @@ impl Judge {
     }
 }
 
-/// The usual rules on the clock of the run; the lease stays real, since it is about processes and not about results.
+/// The usual rules on the clock of the run; the lease stays real, since it is about processes and
+/// not about results.
 fn settings(clock: &Clock) -> StreamSettings {
     let usual = StreamSettings::default();
     let rules = Rules {
@@ -222,7 +224,8 @@ fn settings(clock: &Clock) -> StreamSettings {
     };
     StreamSettings {
         poll: scaled(usual.poll, clock).max(STREAM_POLL_MIN),
-        // A repeat changes nothing here, so a whole run of results may be handled between two writes.
+        // A repeat changes nothing here, so a whole run of results may be handled between two
+        // writes.
         run: rules.max_held as usize,
         rules,
         ..usual
@@ -306,7 +309,8 @@ impl Samples {
     }
 }
 
-/// Whoever panicked with a lock left nothing half done: memory has transactions, samples are two sums.
+/// Whoever panicked with a lock left nothing half done: memory has transactions, samples are two
+/// sums.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! The figures as a picture: a panel for each figure, a bar for each run. Readable on light and on dark ground.
+//! The figures as a picture: a panel for each figure, a bar for each run. Readable on light and on
+//! dark ground.
 #![expect(clippy::cast_precision_loss, reason = "a bar has few pixels")]
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What must be settled about a result before it may enter the stream, in a fixed order.
 //!
-//! Nothing invalid, disabled or from a shadow region is ever held. Decides only; who calls makes the changes.
+//! Nothing invalid, disabled or from a shadow region is ever held. Decides only; who calls makes
+//! the changes.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,8 @@ pub struct Verdict {
 pub enum Ending {
     /// Nobody knows its subscription: it was deleted.
     UnknownSubscription,
-    /// The site does not want to be checked; its detector is disabled, and what the stream knows of it is forgotten.
+    /// The site does not want to be checked; its detector is disabled, and what the stream knows of
+    /// it is forgotten.
     DisallowedByRobots,
     /// It comes from a region that is being tried out.
     ShadowRegion,
@@ -175,7 +177,8 @@ fn is_shadow(result: &CheckResult, regions: &Regions) -> bool {
     region == Some(&RegionMode::Shadow)
 }
 
-/// Once an hour, in the slot that falls to the subscription, its regions are brought in line with those there are.
+/// Once an hour, in the slot that falls to the subscription, its regions are brought in line with
+/// those there are.
 fn check_regions(
     result: &CheckResult,
     subscription: &Subscription,
@@ -191,8 +194,8 @@ fn check_regions(
     })
 }
 
-/// An hour has as many slots as checks; the id says which one falls to the subscription. The scheduled time decides, not
-/// the clock: a replay checks the same results again.
+/// An hour has as many slots as checks; the id says which one falls to the subscription. The
+/// scheduled time decides, not the clock: a replay checks the same results again.
 fn is_region_check_due(result: &CheckResult, subscription: &Subscription) -> bool {
     let slots = 3600 / subscription.interval.secs();
     let own = result.subscription_id.0.as_u128() % u128::from(slots);

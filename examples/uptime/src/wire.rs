@@ -1,7 +1,8 @@
-//! The result of a check as the checkers send it: read strictly where something is decided by it, kept as it came.
+//! The result of a check as the checkers send it: read strictly where something is decided by it,
+//! kept as it came.
 //!
-//! Knows JSON and nothing of what is done with a result. Fields that it does not know stay in the bytes, which go with
-//! the result everywhere.
+//! Knows JSON and nothing of what is done with a result. Fields that it does not know stay in the
+//! bytes, which go with the result everywhere.
 
 mod field;
 mod id;
@@ -145,7 +146,8 @@ pub struct StatusReason {
     pub details: Option<Value>,
 }
 
-/// The kinds of reasons. Nothing is decided by them, so a kind that a newer checker knows is carried on.
+/// The kinds of reasons. Nothing is decided by them, so a kind that a newer checker knows is
+/// carried on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the words of the wire format")]

@@ -64,7 +64,8 @@ fn commands(text: &str) -> Vec<String> {
     found
 }
 
-/// The words of a command as a shell takes them, up to where another one begins. What a template fills in is `x`.
+/// The words of a command as a shell takes them, up to where another one begins. What a template
+/// fills in is `x`.
 fn words(command: &str) -> Vec<String> {
     let mut text = command.to_owned();
     while let (Some(open), Some(close)) = (text.find("{{"), text.find("}}")) {

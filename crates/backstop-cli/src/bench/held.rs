@@ -1,8 +1,9 @@
-//! What a transaction that somebody forgot costs: rounds of work while a snapshot is held open on PostgreSQL.
+//! What a transaction that somebody forgot costs: rounds of work while a snapshot is held open on
+//! PostgreSQL.
 //!
-//! As long as it is open the server may not remove what has been deleted since; a queue that has to step over that gets
-//! slower from round to round. Batches show what many jobs of one claim meet, single jobs what a claim of its own for each does: those
-//! leave the most behind.
+//! As long as it is open the server may not remove what has been deleted since; a queue that has to
+//! step over that gets slower from round to round. Batches show what many jobs of one claim meet,
+//! single jobs what a claim of its own for each does: those leave the most behind.
 
 use super::BenchArgs;
 use super::figures::Rate;
@@ -105,7 +106,8 @@ pub(super) async fn measure(
         bar.set_message(format!(
             "draining with a snapshot held open, {round} of {ROUNDS}"
         ));
-        // A drain lasts half a second: the middle of several, or the server's own upkeep decides what a round says.
+        // A drain lasts half a second: the middle of several, or the server's own upkeep decides
+        // what a round says.
         let mut drains = Vec::with_capacity(args.repeat);
         for _ in 0..args.repeat {
             let pushed = measure::bulk(backstop, args.jobs() / 4, Done::Kept).await?;

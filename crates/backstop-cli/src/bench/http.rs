@@ -1,4 +1,5 @@
-//! The API over a loopback connection, beside what the library does with the same jobs on the same file.
+//! The API over a loopback connection, beside what the library does with the same jobs on the same
+//! file.
 
 mod client;
 mod memory;

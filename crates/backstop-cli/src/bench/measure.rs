@@ -64,8 +64,9 @@ fn check_inserted(answers: &[Enqueued]) -> Result<()> {
     Ok(())
 }
 
-/// Pushes one by one, from callers that each wait for their own answer. A job is made when it is pushed, as callers make theirs: ids that
-/// were all made beforehand would come to the store in another order than that of time.
+/// Pushes one by one, from callers that each wait for their own answer. A job is made when it is
+/// pushed, as callers make theirs: ids that were all made beforehand would come to the store in
+/// another order than that of time.
 pub(super) async fn callers(backstop: &Backstop, count: usize, callers: usize) -> Result<Rate> {
     let per_caller = count / callers;
     let started = Instant::now();
@@ -157,7 +158,8 @@ async fn until_done(worker: &Running, count: usize, started: Instant) -> Result<
     Ok(Rate::of(count, started.elapsed()))
 }
 
-/// Pushes single jobs and runs each before the next, until then and so many at least: every one is a claim of its own, which finds no more.
+/// Pushes single jobs and runs each before the next, until then and so many at least: every one is
+/// a claim of its own, which finds no more.
 pub(super) async fn single(backstop: &Backstop, at_least: usize, until: Instant) -> Result<Rate> {
     let (ran_in, mut ran_out) = tokio::sync::mpsc::channel(1);
     let handler = move |_: Run| {

@@ -1,4 +1,5 @@
-//! `backstop bench`: what this machine does with a store, beside what a bare loop on the same store could do.
+//! `backstop bench`: what this machine does with a store, beside what a bare loop on the same store
+//! could do.
 
 mod figures;
 mod fill;
@@ -28,21 +29,22 @@ pub struct BenchArgs {
     /// What to measure.
     #[arg(value_enum, default_value_t = Subject::Jobs)]
     pub subject: Subject,
-    /// Jobs pushed and drained in each measurement; of pages, jobs that are in the store [default: 200000, of pages 5000000]
+    /// Jobs pushed and drained in each measurement; of pages, jobs that are in the store [default:
+    /// 200000, of pages 5000000]
     #[arg(long)]
     pub jobs: Option<usize>,
     /// Of pages: so many dead letters beside the jobs.
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     pub dead: usize,
-    /// Callers that push one job at a time and wait for its durable answer. On PostgreSQL the raw loop has as many connections for
-    /// them as backstop's own pool, 8.
+    /// Callers that push one job at a time and wait for its durable answer. On PostgreSQL the raw
+    /// loop has as many connections for them as backstop's own pool, 8.
     #[arg(long, default_value_t = 64)]
     pub callers: usize,
     /// Handlers that run at once while draining.
     #[arg(long, default_value_t = 256)]
     pub handlers: usize,
-    /// Measure again with so many scheduled, done and dead jobs present (a third each); 0 for not at all. Of http: the memory of a server
-    /// with so many waiting jobs.
+    /// Measure again with so many scheduled, done and dead jobs present (a third each); 0 for not
+    /// at all. Of http: the memory of a server with so many waiting jobs.
     #[arg(long, visible_alias = "others", default_value_t = 1_000_000)]
     pub present: usize,
     /// Single jobs whose way from push to handler is timed.
@@ -51,8 +53,8 @@ pub struct BenchArgs {
     /// Do everything so often and show the middle.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub repeat: usize,
-    /// On PostgreSQL: ten more rounds with a snapshot held open by an idle transaction; exits 1 if one of them, of batches or of single
-    /// jobs, is below 0.7 of the first.
+    /// On PostgreSQL: ten more rounds with a snapshot held open by an idle transaction; exits 1 if
+    /// one of them, of batches or of single jobs, is below 0.7 of the first.
     #[arg(long)]
     pub held_snapshot: bool,
     /// The same, with the snapshot held for so long: 10m.
@@ -64,7 +66,8 @@ pub struct BenchArgs {
     /// Of tables: so many rows, of which 1,000 are due.
     #[arg(long, default_value_t = 10_000_000, value_name = "N")]
     pub rows: usize,
-    /// Of tables: the database, postgres://… or mysql://…, in which a table is made and dropped again [default: a new SQLite file]
+    /// Of tables: the database, postgres://… or mysql://…, in which a table is made and dropped
+    /// again [default: a new SQLite file]
     #[arg(long)]
     pub url: Option<String>,
 }
@@ -76,13 +79,15 @@ pub enum Subject {
     Jobs,
     /// Ordered streams, beside jobs
     Streams,
-    /// The API over a loopback connection, beside the library, on a file of its own, and the memory of a server; exits 1 if that is over
-    /// 50 MB idle, or over 150 MB with a million waiting jobs
+    /// The API over a loopback connection, beside the library, on a file of its own, and the memory
+    /// of a server; exits 1 if that is over 50 MB idle, or over 150 MB with a million waiting jobs
     Http,
-    /// Finding what is due in a large table of a user's, without the suggested indexes and with them
+    /// Finding what is due in a large table of a user's, without the suggested indexes and with
+    /// them
     Tables,
-    /// Every page of the dashboard on a large store, in a file, a schema or under keys of its own, and what somebody who looks costs those who work; exits 1 if a page takes
-    /// over 200 ms, or claims slow down by more than 5 %
+    /// Every page of the dashboard on a large store, in a file, a schema or under keys of its own,
+    /// and what somebody who looks costs those who work; exits 1 if a page takes over 200 ms, or
+    /// claims slow down by more than 5 %
     Pages,
 }
 
@@ -150,7 +155,8 @@ impl From<String> for Measured {
     }
 }
 
-/// Measures what was asked for: the store at `named`, or one in a new file on the disk of the current folder if there is none.
+/// Measures what was asked for: the store at `named`, or one in a new file on the disk of the
+/// current folder if there is none.
 pub async fn run(
     args: &BenchArgs,
     named: Option<&Address>,

@@ -1,5 +1,5 @@
-//! Every page of the dashboard and every list of the API on a large store: how long each takes, and what somebody who looks costs
-//! those who work.
+//! Every page of the dashboard and every list of the API on a large store: how long each takes, and
+//! what somebody who looks costs those who work.
 
 mod addresses;
 mod ground;
@@ -30,7 +30,8 @@ const SHARE_MIN: f64 = 0.95;
 const AGAIN: usize = 5;
 /// Makes ready what is due so many times, which adds up to 500,000 changes.
 const ROUNDS_OF_THE_HOUSE: usize = 100;
-/// How often a page that is open asks for what is new, at most: the script of the pages waits as long.
+/// How often a page that is open asks for what is new, at most: the script of the pages waits as
+/// long.
 const LIVE_EVERY: Duration = Duration::from_secs(1);
 /// How often somebody who cannot wait reloads.
 const RELOAD_EVERY: Duration = Duration::from_millis(100);
@@ -79,7 +80,8 @@ struct Beside {
     shown: usize,
 }
 
-/// Fills a store that is gone afterwards, goes through all addresses, and then works beside somebody who does.
+/// Fills a store that is gone afterwards, goes through all addresses, and then works beside
+/// somebody who does.
 pub(super) async fn measure(
     place: &Place,
     filled: &Backstop,
@@ -92,7 +94,8 @@ pub(super) async fn measure(
     let fill_seconds = filling.elapsed().as_secs_f64();
     keep_house(filled).await?;
     place.calm().await?;
-    // Opened anew: the first page finds nothing that was read before. What is in memory is where it was filled.
+    // Opened anew: the first page finds nothing that was read before. What is in memory is where it
+    // was filled.
     let backstop = match place.kind() {
         StoreKind::Memory => filled.clone(),
         StoreKind::Sqlite | StoreKind::Postgres | StoreKind::Redis => {
@@ -187,7 +190,8 @@ async fn claims(
     let mut reloading = Looking::new(server, addresses(pages), RELOAD_EVERY);
     for repetition in 1..=args.repeat {
         let say = |what: &str| bar.set_message(format!("{what}, {repetition} of {}", args.repeat));
-        // Each comes first, second and last in turn: what one leaves behind, as rows to be vacuumed, is the next one's load.
+        // Each comes first, second and last in turn: what one leaves behind, as rows to be
+        // vacuumed, is the next one's load.
         for turn in 0..3 {
             library_push(backstop, rounds).await?;
             match (repetition + turn) % 3 {
@@ -261,7 +265,8 @@ impl Looking {
     }
 }
 
-/// Claims and ends jobs beside what every worker does as often: without it PostgreSQL's counts would never be added up meanwhile.
+/// Claims and ends jobs beside what every worker does as often: without it PostgreSQL's counts
+/// would never be added up meanwhile.
 async fn work_and_keep_house(backstop: &Backstop, rounds: usize) -> Result<Rate> {
     let mut pace = tokio::time::interval(Timing::default().sweep.into());
     let house = async {

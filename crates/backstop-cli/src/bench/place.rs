@@ -1,4 +1,5 @@
-//! Where it is measured: a file, a schema or keys of its own, so that nobody's jobs are touched, and how they are removed.
+//! Where it is measured: a file, a schema or keys of its own, so that nobody's jobs are touched,
+//! and how they are removed.
 
 use super::server::{self, Unlinked};
 use anyhow::{Context, Result};
@@ -98,7 +99,8 @@ impl Place {
         format!("{}_raw", self.name)
     }
 
-    /// Waits until what was written before is written: it is not to be on its way to the disk while something else is measured.
+    /// Waits until what was written before is written: it is not to be on its way to the disk while
+    /// something else is measured.
     pub(super) async fn calm(&self) -> Result<()> {
         written().await?;
         match self.kind {

@@ -1,4 +1,5 @@
-//! The raw limit: the same work in a bare loop on the same store, measured beside backstop in the same run.
+//! The raw limit: the same work in a bare loop on the same store, measured beside backstop in the
+//! same run.
 
 pub(super) mod postgres;
 mod redis;
@@ -16,17 +17,20 @@ use std::time::Duration;
 pub(super) struct Raw {
     /// Jobs inserted in batches of a thousand.
     pub(super) bulk: Rate,
-    /// Jobs inserted by callers that each wait for their own answer. On SQLite one writer takes whoever waits into one
-    /// commit; on a server each has an insert of its own; on PostgreSQL over as many connections as backstop's own pool has.
+    /// Jobs inserted by callers that each wait for their own answer. On SQLite one writer takes
+    /// whoever waits into one commit; on a server each has an insert of its own; on PostgreSQL over
+    /// as many connections as backstop's own pool has.
     pub(super) callers: Rate,
-    /// The same over one connection, which commits one job after the other; only where there are connections that commit together.
+    /// The same over one connection, which commits one job after the other; only where there are
+    /// connections that commit together.
     pub(super) lone: Option<Rate>,
-    /// The same jobs without anybody who waits, in inserts of as many as there are callers: what grouping alone could reach. Only where
-    /// the raw callers are not grouped.
+    /// The same jobs without anybody who waits, in inserts of as many as there are callers: what
+    /// grouping alone could reach. Only where the raw callers are not grouped.
     pub(super) grouped: Option<Rate>,
     /// Jobs claimed and completed, a batch at a time.
     pub(super) cycle: Rate,
-    /// The same in the shape of an engine, a task and a message a job; only where the store is in this process.
+    /// The same in the shape of an engine, a task and a message a job; only where the store is in
+    /// this process.
     pub(super) engine: Option<Rate>,
     /// One commit of one job.
     pub(super) commit: Duration,

@@ -1,4 +1,5 @@
-//! Plain connections to the servers that are measured: for the raw limits, for a held snapshot, and to clean up.
+//! Plain connections to the servers that are measured: for the raw limits, for a held snapshot, and
+//! to clean up.
 
 mod postgres;
 mod redis;

@@ -1,4 +1,5 @@
-//! Ordered streams: records in order and out of order, of few keys and of many, beside what the same store does with jobs.
+//! Ordered streams: records in order and out of order, of few keys and of many, beside what the
+//! same store does with jobs.
 
 use super::BenchArgs;
 use super::figures::Rate;

@@ -1,7 +1,9 @@
-//! Adopted tables: how long it takes to find what is due in a large one, without the suggested indexes and with them.
+//! Adopted tables: how long it takes to find what is due in a large one, without the suggested
+//! indexes and with them.
 //!
-//! Of the rows half are finished, and half failed and are not due; between them lie those that are. Both strategies look at the same rows.
-//! By age those are due that came in on the last day: all others have hours to go until their band ticks.
+//! Of the rows half are finished, and half failed and are not due; between them lie those that are.
+//! Both strategies look at the same rows. By age those are due that came in on the last day: all
+//! others have hours to go until their band ticks.
 
 mod ground;
 
@@ -20,7 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Rows that are due, and that one pass takes.
 const DUE: usize = 1_000;
-/// Looks at a table. Those without an index take as long as the whole table does: no more than about so long are spent on them.
+/// Looks at a table. Those without an index take as long as the whole table does: no more than
+/// about so long are spent on them.
 const LOOKS: usize = 25;
 const LOOKS_TIME: Duration = Duration::from_secs(10);
 /// 2026-03-01, noon: when it is looked at.
@@ -42,8 +45,8 @@ pub(super) struct Tables {
     indexes: Vec<String>,
 }
 
-/// How long it takes to find what is due, from connecting to the last key; `None` if the database was stopped at the time limit of a
-/// statement.
+/// How long it takes to find what is due, from connecting to the last key; `None` if the database
+/// was stopped at the time limit of a statement.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Looks {
     without_indexes: Option<Latency>,

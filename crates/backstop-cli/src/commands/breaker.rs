@@ -96,8 +96,8 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
     Ok(Verdict::Fine)
 }
 
-/// How it stands, in the word that fits it, and what that means: a gate is shut where a breaker is open, and to be open is good for one
-/// of them only.
+/// How it stands, in the word that fits it, and what that means: a gate is shut where a breaker is
+/// open, and to be open is good for one of them only.
 pub(super) fn standing(guard: &GuardStatus) -> (String, Tone) {
     let (meaning, tone) = match guard.status.state {
         Phase::Closed => ("jobs run", Tone::Good),
@@ -165,8 +165,8 @@ async fn open(args: &OpenArgs, context: &Context) -> Result<Verdict, Trouble> {
     )
 }
 
-/// Refuses the guard of a queue that nobody has heard of: a typing error would keep nothing back. Where there are no queues at all, it may
-/// be one that is to come.
+/// Refuses the guard of a queue that nobody has heard of: a typing error would keep nothing back.
+/// Where there are no queues at all, it may be one that is to come.
 async fn refuse_unknown(
     name: &GuardName,
     backstop: &Backstop,

@@ -14,7 +14,8 @@ use serde_json::json;
 /// The configuration.
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
-    /// Whether it can be used: every key, the store's address, every handler, schedule, sweep and table, the certificate
+    /// Whether it can be used: every key, the store's address, every handler, schedule, sweep and
+    /// table, the certificate
     #[command(after_help = "\
 Examples:
   backstop config check
@@ -43,7 +44,8 @@ struct Flaw {
     problem: String,
 }
 
-/// What could not be used: the store, the address that is listened on, handlers whose program is not there.
+/// What could not be used: the store, the address that is listened on, handlers whose program is
+/// not there.
 fn problems(context: &Context) -> Vec<Flaw> {
     let path = context.file().unwrap_or_default();
     let (file, text) = (

@@ -4,7 +4,8 @@ use crate::output;
 use crate::trouble::Trouble;
 use std::io::{self, BufRead as _, IsTerminal as _};
 
-/// Asks whoever sits at the terminal whether this may be removed; where nobody does, refuses with what to write instead.
+/// Asks whoever sits at the terminal whether this may be removed; where nobody does, refuses with
+/// what to write instead.
 pub(super) fn removal(meant: &str, command: &str) -> Result<bool, Trouble> {
     let refusal = format!("this removes {meant} for good, and nobody can be asked here");
     ask(

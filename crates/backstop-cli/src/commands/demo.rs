@@ -52,7 +52,8 @@ pub(crate) async fn run(args: &DemoArgs, context: &Context) -> Result<Verdict, T
     live::run(args, context).await
 }
 
-/// A folder that outlives the demo, for nobody else on this machine: it has a store in it, and the configuration that commands go by.
+/// A folder that outlives the demo, for nobody else on this machine: it has a store in it, and the
+/// configuration that commands go by.
 fn new_folder() -> Result<PathBuf, Trouble> {
     let own = Permissions::from_mode(0o700);
     Ok(tempfile::Builder::new()

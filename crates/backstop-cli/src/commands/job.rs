@@ -64,7 +64,8 @@ Examples:
   backstop job why order-17
   backstop job why 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c --json")]
     Why(IdArg),
-    /// List runs that went on after their lease was lost, while another worker could have had their job
+    /// List runs that went on after their lease was lost, while another worker could have had their
+    /// job
     #[command(after_help = "\
 Examples:
   backstop job overlaps

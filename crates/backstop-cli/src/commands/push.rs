@@ -76,7 +76,8 @@ pub(crate) struct PushArgs {
     /// Only if no other live job of the queue has this key
     #[arg(long, value_name = "KEY", conflicts_with = "file")]
     unique_key: Option<String>,
-    /// Only if no other live job of the queue and kind has the same payload, or the same values at these JSON pointers
+    /// Only if no other live job of the queue and kind has the same payload, or the same values at
+    /// these JSON pointers
     #[arg(long, value_name = "payload|/FIELD,…", value_parser = sameness, conflicts_with = "unique_key")]
     unique_by: Option<Sameness>,
     /// Hold the unique key no longer than this
@@ -91,7 +92,8 @@ pub(crate) struct PushArgs {
     /// All runs it may have, the first included; the rest is as --retry or the usual policy says
     #[arg(long, value_name = "N")]
     max_attempts: Option<NonZeroU32>,
-    /// Give lines without an id one made of this name and the line's number, so that the load can be repeated
+    /// Give lines without an id one made of this name and the line's number, so that the load can
+    /// be repeated
     #[arg(long, value_name = "NAME")]
     batch: Option<String>,
     /// What a line is
@@ -160,7 +162,8 @@ fn defaults(args: &PushArgs) -> Result<Defaults, Trouble> {
         unique_for: args.unique_for,
         unique_in: args.unique_in.clone(),
         retry: retry(args)?,
-        // As shells and build tools hand it on, and as our own commands get it: what they push belongs to their run.
+        // As shells and build tools hand it on, and as our own commands get it: what they push
+        // belongs to their run.
         trace: std::env::var("TRACEPARENT")
             .ok()
             .and_then(|text| text.parse().ok()),
@@ -228,7 +231,8 @@ async fn push_one(
     Ok(Verdict::Fine)
 }
 
-/// The store, told how much the queue holds if the configuration says so, and with a warning if that is nearly reached.
+/// The store, told how much the queue holds if the configuration says so, and with a warning if
+/// that is nearly reached.
 pub(super) async fn open_bounded(
     queue: &QueueName,
     context: &Context,

@@ -147,7 +147,8 @@ fn table(queues: &[QueueStatus], guards: &[GuardStatus], now: Time) -> Table {
     table
 }
 
-/// Whether its jobs are given out, in one word: `yes`, or what keeps them back. Behind a gate, which kinds; and how full it is.
+/// Whether its jobs are given out, in one word: `yes`, or what keeps them back. Behind a gate,
+/// which kinds; and how full it is.
 pub(super) fn runs(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone) {
     if queue.gate == Gate::Paused {
         return ("paused".to_owned(), Tone::Warning);

@@ -1,4 +1,5 @@
-//! `backstop serve`: the HTTP API, the dashboard, and everything the configuration gives a handler, in one process.
+//! `backstop serve`: the HTTP API, the dashboard, and everything the configuration gives a handler,
+//! in one process.
 
 use super::work::serve::Signals;
 use crate::context::Context;
@@ -166,7 +167,8 @@ impl House<'_> {
         }
     }
 
-    /// Runs nothing of the configuration any more, since an operator stopped its worker. House is kept on: workers elsewhere rely on it.
+    /// Runs nothing of the configuration any more, since an operator stopped its worker. House is
+    /// kept on: workers elsewhere rely on it.
     fn rest(&mut self) -> bool {
         match Crew::at_rest(&self.backstop, &self.app.config()) {
             Ok(crew) => self.crew = Some(crew),
@@ -251,8 +253,8 @@ impl House<'_> {
         Ok(())
     }
 
-    /// Lets running jobs end, and then requests: workers elsewhere, whose beats and ends came to nobody meanwhile, would be given up. A second
-    /// signal calls all of it off.
+    /// Lets running jobs end, and then requests: workers elsewhere, whose beats and ends came to
+    /// nobody meanwhile, would be given up. A second signal calls all of it off.
     async fn close(self, mut signals: Signals) {
         let Self {
             context,
@@ -368,7 +370,8 @@ async fn announce(
     Ok(())
 }
 
-/// What is worked on here, and how soon a dead worker's job runs again. Workers over HTTP choose their leases: no bound can be told for those.
+/// What is worked on here, and how soon a dead worker's job runs again. Workers over HTTP choose
+/// their leases: no bound can be told for those.
 fn announce_crew(crew: &Crew, config: &Config, context: &Context) {
     let handled = config
         .queues

@@ -1,7 +1,8 @@
 //! `backstop top`: a store at a glance, in a terminal.
 //!
-//! [`figures`] reads the store, [`trail`] remembers readings for rates, [`state`] is what is looked at and what a key does to
-//! it, [`sheet`] makes rows of it, [`draw`] puts them on a screen, [`live`] is the loop around all of this.
+//! [`figures`] reads the store, [`trail`] remembers readings for rates, [`state`] is what is looked
+//! at and what a key does to it, [`sheet`] makes rows of it, [`draw`] puts them on a screen,
+//! [`live`] is the loop around all of this.
 
 mod draw;
 mod figures;

@@ -76,7 +76,8 @@ pub(crate) struct WorkArgs {
     /// How long one run may take [default: no limit; 30s for a web service]
     #[arg(long, value_name = "D")]
     timeout: Option<Span>,
-    /// When a failed job is tried again, as JSON; see `backstop policy preview` [default: the configuration's]
+    /// When a failed job is tried again, as JSON; see `backstop policy preview` [default: the
+    /// configuration's]
     #[arg(long, value_name = "JSON")]
     retry: Option<String>,
     /// All runs a job may have, the first included [default: the policy's, or 20]
@@ -122,7 +123,8 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
         crew::tables(&context.config)?
     };
     if args.until_empty {
-        // What is due now belongs to what is to be done; the worker's own look might come after the queues were found empty.
+        // What is due now belongs to what is to be done; the worker's own look might come after the
+        // queues were found empty.
         let schedules: Vec<Schedule> = context.config.schedules.values().cloned().collect();
         backstop.schedules().look(&schedules).await?;
     }
@@ -151,8 +153,9 @@ pub(crate) async fn run(args: &WorkArgs, context: &Context) -> Result<Verdict, T
     })
 }
 
-/// What the store says to a role without rights, for as long as a worker would hear it at its start: one that is started all the same says
-/// so in every loop. Asks for what every worker reads, and changes nothing.
+/// What the store says to a role without rights, for as long as a worker would hear it at its
+/// start: one that is started all the same says so in every loop. Asks for what every worker reads,
+/// and changes nothing.
 async fn refused_at_start(backstop: &Backstop) -> Option<StoreError> {
     let patience = Instant::now() + Duration::from(REFUSED_AT_START_FOR);
     loop {

@@ -1,4 +1,5 @@
-//! Whether the programs of handlers are there, asked before anything is started: one that is not would take every job back, or to its death.
+//! Whether the programs of handlers are there, asked before anything is started: one that is not
+//! would take every job back, or to its death.
 
 use crate::trouble::Trouble;
 use backstop::config::{Config, HandlerConfig, USUAL_FILE};

@@ -1,7 +1,8 @@
 //! One JSON object a line.
 //!
-//! `{"at":…,"level":…,"message":…,"target":…}`, the fields of the event, and those of the spans around it: of a run that is `job`,
-//! `queue`, `kind`, `attempt`, `worker` and `trace`. What the event says itself wins over what is around it.
+//! `{"at":…,"level":…,"message":…,"target":…}`, the fields of the event, and those of the spans
+//! around it: of a run that is `job`, `queue`, `kind`, `attempt`, `worker` and `trace`. What the
+//! event says itself wins over what is around it.
 
 use backstop::Time;
 use backstop_core::redact::{REDACTED, Redaction};

@@ -1,8 +1,9 @@
 //! Spans over OTLP, by HTTP: those of pushes, of runs and of requests.
 //!
-//! Configured by `[telemetry]`, and by the standard variables, which win: `OTEL_EXPORTER_OTLP_ENDPOINT` and
-//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `…_HEADERS`, `…_TIMEOUT`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
-//! `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_EXPORTER=none`, `OTEL_SDK_DISABLED=true`. Without an address nothing is exported.
+//! Configured by `[telemetry]`, and by the standard variables, which win:
+//! `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `…_HEADERS`,
+//! `…_TIMEOUT`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`,
+//! `OTEL_TRACES_EXPORTER=none`, `OTEL_SDK_DISABLED=true`. Without an address nothing is exported.
 
 use super::AnyLayer;
 use crate::trouble::Trouble;

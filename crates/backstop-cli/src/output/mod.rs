@@ -81,7 +81,8 @@ impl Output {
         self.verbatim("\n")
     }
 
-    /// A text as it is, its line ends included: no word of it may come from elsewhere, unless it is JSON by [`json_text`].
+    /// A text as it is, its line ends included: no word of it may come from elsewhere, unless it is
+    /// JSON by [`json_text`].
     pub(crate) fn verbatim(self, text: impl Display) -> Result<(), Trouble> {
         Ok(write!(io::stdout().lock(), "{text}")?)
     }

@@ -1,14 +1,16 @@
 //! Colours, where they are wanted: on terminals, unless `NO_COLOR` is set.
 //!
-//! Every text of a line is cleaned on its way out, so a colour cannot be an escape sequence before that: it is a mark, of which [`shown`] makes
-//! one. The mark is drawn anew by each process, and stands for colours only: a text that knew it could still do no more than that.
+//! Every text of a line is cleaned on its way out, so a colour cannot be an escape sequence before
+//! that: it is a mark, of which [`shown`] makes one. The mark is drawn anew by each process, and
+//! stands for colours only: a text that knew it could still do no more than that.
 
 use super::words::one_line;
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-/// Stands before the code of a colour: a character of a private plane, which no text has for a meaning.
+/// Stands before the code of a colour: a character of a private plane, which no text has for a
+/// meaning.
 static MARK: LazyLock<char> = LazyLock::new(|| {
     let drawn = RandomState::new().hash_one("mark") % 0xfff0;
     char::from_u32(0x10_0000 + drawn as u32).unwrap_or('\u{10fffd}')

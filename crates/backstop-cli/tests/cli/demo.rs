@@ -133,7 +133,8 @@ fn the_demo_serves_a_dashboard_and_plays_all_four_systems_until_it_is_told_to_st
         look(&["table", "status", "invoices"])["states"]["error"] != 0
     });
     assert!(event(url).contains("changed"), "live updates come");
-    // It happens at its time: an outage, a worker that is killed, and last somebody who redrives what died.
+    // It happens at its time: an outage, a worker that is killed, and last somebody who redrives
+    // what died.
     wait_until("a breaker that was open", || {
         let breakers = answer(url, "/v1/breakers")["breakers"].take();
         let events = breakers

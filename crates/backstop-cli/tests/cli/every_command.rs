@@ -106,7 +106,8 @@ impl Walk {
 }
 
 fn every_command_works(place: &Place) {
-    // Not the file that is used where no store is named: a command that does not heed the flag would make that one.
+    // Not the file that is used where no store is named: a command that does not heed the flag
+    // would make that one.
     let store = place.store().replace("backstop.db", "named.db");
     let mut walk = Walk {
         place: Place::new(),

@@ -1,11 +1,13 @@
-//! Text that would take a terminal over, planted wherever one can be, and looked for in everything that is said.
+//! Text that would take a terminal over, planted wherever one can be, and looked for in everything
+//! that is said.
 
 use crate::place::{Answer, Place, json_args, wait_until};
 use crate::serve::{HERE, serve};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-/// Sets a title, turns the text red in two ways, deletes, turns the order of letters round, forges a line, and would run a command.
+/// Sets a title, turns the text red in two ways, deletes, turns the order of letters round, forges
+/// a line, and would run a command.
 const HOSTILE: &str = "H\u{1b}]0;PWNED\u{7}\u{1b}[31m\u{9b}31m\u{85}\u{7f}\u{202e}\u{2066}\nFORGED\tx'; touch pwned #";
 
 const CONFIG: &str = r#"
@@ -111,7 +113,8 @@ fn check_both(place: &Place, args: &[String]) {
     }
 }
 
-/// Jobs of every kind of end, with hostile text in each of their words. What the server wrote into its log.
+/// Jobs of every kind of end, with hostile text in each of their words. What the server wrote into
+/// its log.
 fn plant(place: &Place) -> String {
     let served = serve(place, &HERE);
     let ask = |path: &str, body: &Value| {

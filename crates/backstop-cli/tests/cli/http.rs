@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// A request as the server saw it: its head in lower case, and its body.
 type Request = (String, String);
 
-/// A server that answers its requests one by one, the last answer again and again. With its address, and what it sees.
+/// A server that answers its requests one by one, the last answer again and again. With its
+/// address, and what it sees.
 fn serve(answers: &'static [&'static str]) -> (String, Receiver<Request>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!(

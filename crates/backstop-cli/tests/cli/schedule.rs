@@ -35,8 +35,8 @@ fn now() -> Time {
     Time::from_millis(i64::try_from(since.as_millis()).unwrap())
 }
 
-/// A schedule for every minute since so many minutes ago. Its handler writes a payload at once: lines of several workers do
-/// not mix.
+/// A schedule for every minute since so many minutes ago. Its handler writes a payload at once:
+/// lines of several workers do not mix.
 fn configure_minutely(place: &Place, minutes: i64, missed: &str) {
     let since = now().before(Span::minutes(minutes));
     place.write(
@@ -306,7 +306,8 @@ fn workers_that_are_killed_while_they_fire_leave_nothing_out_and_nothing_twice(p
         ])
         .succeeded();
     let mut runs = runs(place);
-    // What became due since then may be on its way, and what became due shortly before may be in the hands of one that was killed.
+    // What became due since then may be on its way, and what became due shortly before may be in
+    // the hands of one that was killed.
     let left_to_others = Span::secs(5);
     let instant = |run: &Value| run["instant"].as_str().unwrap().parse::<Time>().unwrap();
     runs.retain(|run| instant(run) < until.before(left_to_others));

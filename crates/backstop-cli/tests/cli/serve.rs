@@ -677,7 +677,8 @@ fn behind_a_proxy_it_does_not_start_without_tokens_wherever_it_listens() {
     served.stop();
 }
 
-/// A worker over HTTP that could neither keep nor end its run meanwhile would be given up, and its job would run twice.
+/// A worker over HTTP that could neither keep nor end its run meanwhile would be given up, and its
+/// job would run twice.
 #[test]
 fn requests_are_answered_as_long_as_something_runs() {
     let place = Place::new();

@@ -145,7 +145,8 @@ fn a_password_is_never_shown() {
         &["bench", "--quick", "--store", &address],
     ];
     for command in commands {
-        // The server of the tests does not wait for the disk, and the doctor says that this falls short.
+        // The server of the tests does not wait for the disk, and the doctor says that this falls
+        // short.
         let answer = place.run(command).exits(i32::from(command[0] == "doctor"));
         assert!(
             !answer.stdout.contains("secret") && !answer.stderr.contains("secret"),
@@ -156,7 +157,8 @@ fn a_password_is_never_shown() {
     assert!(!wrong.run(["doctor"]).exits(1).stderr.contains("secret"));
 }
 
-/// Measures quickly, and answers the report, with the name that is part of whatever it makes: others measure there as well.
+/// Measures quickly, and answers the report, with the name that is part of whatever it makes:
+/// others measure there as well.
 fn bench(place: &Place, more: &[&str]) -> (Value, String) {
     let store = place.store();
     let child = place.start(json_args(

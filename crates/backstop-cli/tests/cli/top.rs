@@ -1,4 +1,5 @@
-//! `backstop top`: one frame or the figures where there is no terminal, and live on a terminal of its own.
+//! `backstop top`: one frame or the figures where there is no terminal, and live on a terminal of
+//! its own.
 
 use crate::place::{Place, finished, lines, wait_until};
 
@@ -93,7 +94,8 @@ fn without_a_terminal_it_says_what_to_do() {
         .complains(2, &["--interval must be from 200ms to 10m"]);
 }
 
-/// Runs `top` on a terminal of its own. Each step is what is waited for, a text on the terminal or a file, and the key that is pressed then.
+/// Runs `top` on a terminal of its own. Each step is what is waited for, a text on the terminal or
+/// a file, and the key that is pressed then.
 const TERMINAL: &str = r#"
 import fcntl, os, pty, select, struct, sys, termios, time
 steps = [step.split("=>") for step in sys.argv[1].split(";")]

@@ -1,4 +1,5 @@
-//! The workers of the documentation, in other languages: run as they are printed, against a real server.
+//! The workers of the documentation, in other languages: run as they are printed, against a real
+//! server.
 
 use crate::place::{Place, wait_until};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -105,7 +106,8 @@ fn the_worker_in_node_runs_jobs_that_succeed_fail_and_are_retried() {
     check("node", "worker.mjs");
 }
 
-/// A job that takes several leases, and a server that is killed and started again in the middle: beats keep the job, and it runs once.
+/// A job that takes several leases, and a server that is killed and started again in the middle:
+/// beats keep the job, and it runs once.
 fn check_beats(program: &str, file: &str) {
     let place = Place::new();
     let (server, url) = serve(&place);
@@ -139,7 +141,8 @@ fn the_worker_in_node_keeps_a_long_job_through_a_restart_of_the_server() {
     check_beats("node", "worker.mjs");
 }
 
-/// A server that hands out one long job, and then refuses every beat with an answer that cannot be read. Answers where it is.
+/// A server that hands out one long job, and then refuses every beat with an answer that cannot be
+/// read. Answers where it is.
 fn refusing(broken: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -176,8 +176,8 @@ fn the_dead_names_the_workers_it_took_along() {
     );
 }
 
-/// Jobs in line, worked off by one process after another, each of which dies when the poison runs. Losses by job, the poison's
-/// being the first; none of those that were done.
+/// Jobs in line, worked off by one process after another, each of which dies when the poison runs.
+/// Losses by job, the poison's being the first; none of those that were done.
 struct World {
     line: Vec<usize>,
     losses: Vec<u32>,
@@ -187,7 +187,8 @@ struct World {
 const POISON: usize = 0;
 
 impl World {
-    /// One process takes the head of the line, as a worker does: one suspect runs, and others beside it.
+    /// One process takes the head of the line, as a worker does: one suspect runs, and others
+    /// beside it.
     fn work(&mut self, concurrency: usize, prefetch: usize) {
         let held: Vec<usize> = self
             .line

@@ -74,7 +74,8 @@ impl Rig {
     }
 }
 
-/// Three failures open it for 30 s; two successes of three probes close it. One answer for every step.
+/// Three failures open it for 30 s; two successes of three probes close it. One answer for every
+/// step.
 fn check(steps: &str, expected: &str) {
     check_with(
         BreakerSettings {
@@ -698,7 +699,8 @@ proptest! {
         if matches!(world.breaker.state, State::Forced { .. }) {
             world.breaker.reset("somebody did", world.now);
         }
-        // The service is well, everybody who still ran is dead, and one worker calls once in a while.
+        // The service is well, everybody who still ran is dead, and one worker calls once in a
+        // while.
         let long = settings.recovery_timeout.max(Span::secs(90));
         for _ in 0..=settings.success_threshold {
             world.now = world.now.after(long);
@@ -715,7 +717,8 @@ proptest! {
         settings in some_settings(), acts in prop::collection::vec(act(), 0..120),
     ) {
         let mut world = World::after(settings, &[]);
-        // A clock set back by less than a permit is old leaves it its end, in less time than it was given.
+        // A clock set back by less than a permit is old leaves it its end, in less time than it was
+        // given.
         for act in acts.iter().filter(|act| !matches!(act, Act::SetBack(_))) {
             world.does(act);
             let most = settings.half_open_max_calls as usize;

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Deaths {
-    /// By rising beginning. Those of one time, and as many again where nodes disagree about it: whoever adds forgets.
+    /// By rising beginning. Those of one time, and as many again where nodes disagree about it:
+    /// whoever adds forgets.
     parts: Vec<Part>,
 }
 
@@ -36,7 +37,8 @@ impl Deaths {
         counted.map(|part| part.deaths).fold(0, u64::saturating_add)
     }
 
-    /// Removes what the clock, set back, puts into the future: it happened a moment ago, and counts from now on.
+    /// Removes what the clock, set back, puts into the future: it happened a moment ago, and counts
+    /// from now on.
     fn take_future(&mut self, now: Time) -> u64 {
         let future = self
             .parts

@@ -21,15 +21,16 @@ pub enum Enqueued {
     Duplicate(JobId),
     /// The queue is full, as [`crate::bounds`] says; this one was not taken.
     Full,
-    /// A job of another queue has this id; this one was not taken. A store that knows ids by their queue never says so: there the two
-    /// are different jobs.
+    /// A job of another queue has this id; this one was not taken. A store that knows ids by their
+    /// queue never says so: there the two are different jobs.
     Conflict,
 }
 
 /// A request for work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// The number all its leases will carry; drawn anew for every claim, and the same only to repeat one.
+    /// The number all its leases will carry; drawn anew for every claim, and the same only to
+    /// repeat one.
     pub number: LeaseNumber,
     /// Who asks.
     pub worker: WorkerName,
@@ -44,8 +45,9 @@ pub struct Claim {
 pub struct Claimed {
     /// What was handed out.
     pub runs: Vec<Leased>,
-    /// Queues that did not answer while others did, as those in a part of a cluster that is gone. They may have handed out some all the
-    /// same: whoever asks them again under the same number hears of it.
+    /// Queues that did not answer while others did, as those in a part of a cluster that is gone.
+    /// They may have handed out some all the same: whoever asks them again under the same number
+    /// hears of it.
     pub unanswered: Vec<QueueName>,
 }
 
@@ -68,15 +70,17 @@ pub struct Beat {
     pub queues: Vec<QueueName>,
     /// The leases it holds. A claim stays alive as a whole while any of its leases is named.
     pub leases: Vec<Lease>,
-    /// The new end of those claims, as [`crate::lease::extended`] says: a beat that comes late makes no claim shorter.
+    /// The new end of those claims, as [`crate::lease::extended`] says: a beat that comes late
+    /// makes no claim shorter.
     pub until: Time,
 }
 
 /// What came of a beat.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Beaten {
-    /// Which of the named leases were lost: they are no longer the current ones, and their jobs were not settled under them. A job that
-    /// is gone remembers no settlement, so its lease is lost.
+    /// Which of the named leases were lost: they are no longer the current ones, and their jobs
+    /// were not settled under them. A job that is gone remembers no settlement, so its lease is
+    /// lost.
     pub lost: Vec<Lease>,
     /// Queues that did not answer while others did: whether their leases are kept is not known.
     pub unanswered: Vec<QueueName>,
@@ -103,8 +107,9 @@ pub struct Seize {
     pub until: Time,
     /// At most this many jobs.
     pub max: usize,
-    /// Queues of which nothing is taken: they were away, and their workers have not had time to beat since. Of the others less may
-    /// be taken meanwhile than there is; nothing, where all queues are away or there together and nobody has a reason to spare some.
+    /// Queues of which nothing is taken: they were away, and their workers have not had time to
+    /// beat since. Of the others less may be taken meanwhile than there is; nothing, where all
+    /// queues are away or there together and nobody has a reason to spare some.
     pub spared: Vec<QueueName>,
 }
 
@@ -124,8 +129,9 @@ pub struct Seized {
 pub struct Seizure {
     /// The jobs taken over.
     pub runs: Vec<Seized>,
-    /// Whether expired leases are left that another call would take: known to the store, not guessed from how many runs there are. A
-    /// lease that its worker settles at this moment does not count. After a repeated call it may be true for no reason.
+    /// Whether expired leases are left that another call would take: known to the store, not
+    /// guessed from how many runs there are. A lease that its worker settles at this moment does
+    /// not count. After a repeated call it may be true for no reason.
     pub more: bool,
 }
 
@@ -145,55 +151,63 @@ pub struct Promoted {
 pub enum Settled {
     /// It counts; also said when the very same settlement is repeated while its job is kept.
     Applied,
-    /// The lease was no longer the current one, or its job is gone, be it by this very settlement ([`Keep::Gone`]): nothing is left to
-    /// recognise a repetition by. Nothing was changed.
+    /// The lease was no longer the current one, or its job is gone, be it by this very settlement
+    /// ([`Keep::Gone`]): nothing is left to recognise a repetition by. Nothing was changed.
     ///
     /// [`Keep::Gone`]: crate::verdict::Keep::Gone
     Stale,
-    /// The job is to die and its queue's dead letters are at their bound. Nothing was changed: the lease is still current.
+    /// The job is to die and its queue's dead letters are at their bound. Nothing was changed: the
+    /// lease is still current.
     Full,
-    /// Its queue did not answer while others did, or refused: by itself it is then refused. It may count, or not: the same settlement is to
-    /// be repeated.
+    /// Its queue did not answer while others did, or refused: by itself it is then refused. It may
+    /// count, or not: the same settlement is to be repeated.
     Unanswered,
 }
 
 /// The life of a job. Every method is atomic, and safe to repeat when its outcome is unknown.
 ///
-/// A store may be in parts, as a cluster is: then a method is atomic in each of its queues. A part that does not answer takes nothing
-/// of the others with it: what they say is the answer, with the queues that are missing from it. A method fails if nobody answers.
+/// A store may be in parts, as a cluster is: then a method is atomic in each of its queues. A part
+/// that does not answer takes nothing of the others with it: what they say is the answer, with the
+/// queues that are missing from it. A method fails if nobody answers.
 #[async_trait]
 pub trait Backlog: Send + Sync {
-    /// Takes jobs in, as far as the bounds of their queues let them. When it answers, those inserted are durable. Answers in
-    /// the order of `jobs`. If a job names a new queue and the store has as many queues as it may have, the call is refused as
-    /// [`StoreError::TooManyQueues`] and nothing of it is taken in. Queues that [`super::Operator::set_bounds`] and
-    /// [`super::Operator::set_gate`] make are not refused.
+    /// Takes jobs in, as far as the bounds of their queues let them. When it answers, those
+    /// inserted are durable. Answers in the order of `jobs`. If a job names a new queue and the
+    /// store has as many queues as it may have, the call is refused as
+    /// [`StoreError::TooManyQueues`] and nothing of it is taken in. Queues that
+    /// [`super::Operator::set_bounds`] and [`super::Operator::set_gate`] make are not refused.
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>>;
 
-    /// Hands out ready jobs, by level and then in the order in which they became ready. Paused queues give nothing.
-    /// A queue is asked in its turn as `wants` has it. Once the payloads have [`limits::CLAIM_BYTES_MAX`] bytes, no further job is
-    /// handed out. A repeated claim answers with what is left of the first; once all
-    /// of that is settled, the number is as good as new. `now` is when its jobs begin to be held, for whoever looks at them.
+    /// Hands out ready jobs, by level and then in the order in which they became ready. Paused
+    /// queues give nothing. A queue is asked in its turn as `wants` has it. Once the payloads have
+    /// [`limits::CLAIM_BYTES_MAX`] bytes, no further job is handed out. A repeated claim answers
+    /// with what is left of the first; once all of that is settled, the number is as good as new.
+    /// `now` is when its jobs begin to be held, for whoever looks at them.
     async fn claim(&self, claim: Claim, now: Time) -> Answer<Claimed>;
 
-    /// Notes that these runs have begun, and tells which of the leases are no longer the current ones. As little durable
-    /// by itself as a claim. At most [`limits::CLAIM_JOBS_MAX`] leases.
+    /// Notes that these runs have begun, and tells which of the leases are no longer the current
+    /// ones. As little durable by itself as a claim. At most [`limits::CLAIM_JOBS_MAX`] leases.
     async fn begin(&self, leases: Vec<Lease>, now: Time) -> Answer<Vec<Lease>>;
 
-    /// Ends runs: the only way to. Answers in the order of `settlements`. A job remembers the last settlement it
-    /// accepted, to recognise its repetition; one that is gone at once remembers nothing.
+    /// Ends runs: the only way to. Answers in the order of `settlements`. A job remembers the last
+    /// settlement it accepted, to recognise its repetition; one that is gone at once remembers
+    /// nothing.
     async fn settle(&self, settlements: Vec<Settlement>, now: Time) -> Answer<Vec<Settled>>;
 
     /// Keeps claims alive, and tells which of the named leases were lost.
     async fn beat(&self, beat: Beat, now: Time) -> Answer<Beaten>;
 
-    /// Makes jobs ready whose time has come, at most `max`: by time, then in the order in which they came in.
+    /// Makes jobs ready whose time has come, at most `max`: by time, then in the order in which
+    /// they came in.
     async fn promote(&self, max: usize, now: Time) -> Answer<Promoted>;
 
-    /// Takes over jobs whose claims have expired, as [`crate::lease::is_expired`] says: from then on the old worker's word
-    /// is stale. Claims of workers that were not heard of since the clock was set back get a new end before that, as
-    /// [`crate::lease::moved_back`] says. The claim with the earliest `until` is taken first. Whoever seizes judges, and settles under the new
-    /// lease; if it dies before, who vanished and whether they had begun stay what they were. It has held them since `now`.
-    /// A lease without jobs is none: it keeps no call from going on to those behind it.
+    /// Takes over jobs whose claims have expired, as [`crate::lease::is_expired`] says: from then
+    /// on the old worker's word is stale. Claims of workers that were not heard of since the clock
+    /// was set back get a new end before that, as [`crate::lease::moved_back`] says. The claim with
+    /// the earliest `until` is taken first. Whoever seizes judges, and settles under the new lease;
+    /// if it dies before, who vanished and whether they had begun stay what they were. It has held
+    /// them since `now`. A lease without jobs is none: it keeps no call from going on to those
+    /// behind it.
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure>;
 }
 

@@ -1,8 +1,8 @@
 //! Small values that processes share: each is changed only by who has seen its latest version.
 //!
-//! What a breaker knows, how far a redrive has come, what an operator did: values that the core decides about and that a
-//! store only keeps. A change names the version it was decided on; if another one came first, it is answered with that
-//! and decides anew.
+//! What a breaker knows, how far a redrive has come, what an operator did: values that the core
+//! decides about and that a store only keeps. A change names the version it was decided on; if
+//! another one came first, it is answered with that and decides anew.
 
 use super::backlog::check_count;
 use super::error::{Answer, StoreError};
@@ -62,7 +62,8 @@ pub trait Cells: Send + Sync {
     /// The next cells, by the bytes of their names.
     async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>>;
 
-    /// Changes values, each by itself; answers in the order of `swaps`. The removal of a cell that is not there is applied.
+    /// Changes values, each by itself; answers in the order of `swaps`. The removal of a cell that
+    /// is not there is applied.
     async fn swap(&self, swaps: Vec<Swap>) -> Answer<Vec<Swapped>>;
 }
 

@@ -2,7 +2,8 @@
 
 use crate::name::QueueName;
 
-/// A store failed. Nothing is said about what it had already done: every method may be called again as it was.
+/// A store failed. Nothing is said about what it had already done: every method may be called again
+/// as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -32,7 +33,8 @@ pub enum StoreError {
         /// What is wrong with it.
         cause: String,
     },
-    /// A pushed job names a new queue, and the store has no room for one. Nothing of the call was enqueued.
+    /// A pushed job names a new queue, and the store has no room for one. Nothing of the call was
+    /// enqueued.
     #[error("{cause}")]
     TooManyQueues {
         /// Which queue, how many there may be, and what to do.

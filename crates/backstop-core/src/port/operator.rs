@@ -38,9 +38,10 @@ pub enum Order {
     Oldest,
 }
 
-/// A page of a list. Waiting jobs come by their time, ready ones in claim order, ended ones newest first, and jobs of
-/// mixed states newest first by arrival. A page may be short, even empty: the list ends when `next` is `None`. A page ends
-/// once its jobs have [`crate::limits::PAGE_BYTES_MAX`] bytes.
+/// A page of a list. Waiting jobs come by their time, ready ones in claim order, ended ones newest
+/// first, and jobs of mixed states newest first by arrival. A page may be short, even empty: the
+/// list ends when `next` is `None`. A page ends once its jobs have
+/// [`crate::limits::PAGE_BYTES_MAX`] bytes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Page {
     /// The jobs.
@@ -62,7 +63,8 @@ pub struct Damaged {
     pub why: String,
 }
 
-/// Something to be done to jobs. A selection by filter, or of all, is paged through: see [`crate::amend`].
+/// Something to be done to jobs. A selection by filter, or of all, is paged through: see
+/// [`crate::amend`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Amendment {
     /// To which. Ids are at most [`crate::limits::AMEND_MAX`], and are done in one call.
@@ -71,9 +73,11 @@ pub struct Amendment {
     pub action: Action,
     /// Only to jobs that are in this state when it is done; `None` leaves that to the action.
     pub only: Option<State>,
-    /// Where the call before this one ended; made by the store, and opaque to everybody else. Ids do not heed it.
+    /// Where the call before this one ended; made by the store, and opaque to everybody else. Ids
+    /// do not heed it.
     pub cursor: Option<String>,
-    /// At most so many fitting jobs in one call; clamped to 1 … [`crate::limits::AMEND_MAX`]. Ids do not heed it.
+    /// At most so many fitting jobs in one call; clamped to 1 … [`crate::limits::AMEND_MAX`]. Ids
+    /// do not heed it.
     pub max: usize,
 }
 
@@ -109,8 +113,9 @@ impl Amendment {
 pub struct Amended {
     /// To how many jobs it was applied.
     pub applied: usize,
-    /// To which it was not, and why. By filter a job fits only if the action could apply to it, so that what is
-    /// refused are the jobs whose unique key has a new holder, and those whose queue is full.
+    /// To which it was not, and why. By filter a job fits only if the action could apply to it, so
+    /// that what is refused are the jobs whose unique key has a new holder, and those whose queue
+    /// is full.
     pub refused: Vec<(JobId, Refusal)>,
     /// Where to go on; `None` at the end, and for ids.
     pub next: Option<String>,
@@ -171,7 +176,8 @@ pub struct QueueStatus {
     pub bounds: Bounds,
 }
 
-/// A job that comes in dead: taken back from an export, or given up by a process that never queued it.
+/// A job that comes in dead: taken back from an export, or given up by a process that never queued
+/// it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Burial {
     /// What a producer would have handed in. Its time to run is when it was last to run.
@@ -266,7 +272,8 @@ pub struct WorkerStatus {
 /// Leases that have ended and that nobody has taken over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExpiredLeases {
-    /// How many claims there are, or of them parts in a queue or level; at most about [`crate::limits::EXPIRED_COUNTED_MAX`].
+    /// How many claims there are, or of them parts in a queue or level; at most about
+    /// [`crate::limits::EXPIRED_COUNTED_MAX`].
     pub count: usize,
     /// When the first of them ended.
     pub first: Option<Time>,
@@ -299,7 +306,8 @@ impl Default for Shelf {
 /// What ended jobs to keep.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Retention {
-    /// For queues without an entry; `None` leaves them alone: whoever knows nothing of a queue removes nothing of it.
+    /// For queues without an entry; `None` leaves them alone: whoever knows nothing of a queue
+    /// removes nothing of it.
     pub usual: Option<Shelf>,
     /// For these.
     pub queues: Vec<(QueueName, Shelf)>,
@@ -336,31 +344,34 @@ pub trait Operator: Send + Sync {
     /// One job.
     async fn job(&self, id: JobId, now: Time) -> Answer<Option<Job>>;
 
-    /// All jobs of an id, by their queues. Where a store knows ids by their queue, several queues may have one each; elsewhere there is
-    /// one or none.
+    /// All jobs of an id, by their queues. Where a store knows ids by their queue, several queues
+    /// may have one each; elsewhere there is one or none.
     async fn namesakes(&self, id: JobId, now: Time) -> Answer<Vec<Job>> {
         Ok(self.job(id, now).await?.into_iter().collect())
     }
 
-    /// Jobs of a queue by their ids, in the order of `ids`; `None` where the queue has no such job. At most
-    /// [`crate::limits::FIND_MAX`].
+    /// Jobs of a queue by their ids, in the order of `ids`; `None` where the queue has no such job.
+    /// At most [`crate::limits::FIND_MAX`].
     async fn find(&self, queue: QueueName, ids: Vec<JobId>, now: Time) -> Answer<Vec<Option<Job>>>;
 
     /// A page of jobs.
     async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page>;
 
-    /// Does something to jobs, as [`crate::amend`] permits; the caller goes on at `next` until there is none.
+    /// Does something to jobs, as [`crate::amend`] permits; the caller goes on at `next` until
+    /// there is none.
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended>;
 
     /// All queues, by name. The counts equal what a count of the jobs would give.
     async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>>;
 
-    /// Takes dead letters in, as far as the bounds of their queues let them: `Inserted`, `Same` if the id is known in whatever
-    /// state, or `Full`. They count as taken in and as dead. No unique key is taken: a dead job holds none.
+    /// Takes dead letters in, as far as the bounds of their queues let them: `Inserted`, `Same` if
+    /// the id is known in whatever state, or `Full`. They count as taken in and as dead. No unique
+    /// key is taken: a dead job holds none.
     async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>>;
 
-    /// Who holds these unique keys of a queue, in the order of the keys. Where [`crate::unique`] says that a key is free, it is still
-    /// answered who took it last, as long as that job has not ended: its work is on its way, whoever may push more of it.
+    /// Who holds these unique keys of a queue, in the order of the keys. Where [`crate::unique`]
+    /// says that a key is free, it is still answered who took it last, as long as that job has not
+    /// ended: its work is on its way, whoever may push more of it.
     async fn holders(
         &self,
         queue: QueueName,
@@ -368,11 +379,12 @@ pub trait Operator: Send + Sync {
         now: Time,
     ) -> Answer<Vec<Option<KeyHolder>>>;
 
-    /// Groups of deaths: the largest first, of equal ones the one that died last, then by queue and fingerprint.
+    /// Groups of deaths: the largest first, of equal ones the one that died last, then by queue and
+    /// fingerprint.
     async fn groups(&self, query: GroupQuery, now: Time) -> Answer<Vec<Group>>;
 
-    /// Sets how much a queue holds, for everybody; a queue that does not exist yet comes into being. What is over a new bound
-    /// already stays.
+    /// Sets how much a queue holds, for everybody; a queue that does not exist yet comes into
+    /// being. What is over a new bound already stays.
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, now: Time) -> Answer<()>;
 
     /// Opens or pauses a queue, for all workers; a queue that does not exist yet comes into being.
@@ -384,12 +396,14 @@ pub trait Operator: Send + Sync {
     /// The leases that ended before this time and that nobody has taken over.
     async fn expired_leases(&self, before: Time) -> Answer<ExpiredLeases>;
 
-    /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now` minus the shelf's
-    /// span, and done ones over the shelf's number. Forgets the unique keys of jobs that are gone once their period is over.
+    /// Removes ended jobs whose time is over, oldest first: those that ended at or before `now`
+    /// minus the shelf's span, and done ones over the shelf's number. Forgets the unique keys of
+    /// jobs that are gone once their period is over.
     ///
-    /// One call looks at no more than [`crate::limits::PRUNE_QUEUES_MAX`] queues; the next call of the same store object goes on
-    /// where it stopped. A queue that was found empty for [`crate::limits::QUEUE_KEPT_FOR`] is forgotten with its totals, unless
-    /// it has bounds or is paused; a job that is pushed to it at the same moment is not lost.
+    /// One call looks at no more than [`crate::limits::PRUNE_QUEUES_MAX`] queues; the next call of
+    /// the same store object goes on where it stopped. A queue that was found empty for
+    /// [`crate::limits::QUEUE_KEPT_FOR`] is forgotten with its totals, unless it has bounds or is
+    /// paused; a job that is pushed to it at the same moment is not lost.
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned>;
 }
 

@@ -1,4 +1,5 @@
-//! Where a page of a list, or a call of an amendment, ended: the cursors of stores that number their jobs.
+//! Where a page of a list, or a call of an amendment, ended: the cursors of stores that number
+//! their jobs.
 
 use super::error::{Answer, StoreError};
 use super::operator::{Amendment, PageQuery, Sought};
@@ -121,8 +122,8 @@ pub struct Fitting {
 }
 
 impl Reach {
-    /// What an amendment is to reach. One that is over the limits, that does not say what it means, or that goes on where
-    /// nobody ended is refused.
+    /// What an amendment is to reach. One that is over the limits, that does not say what it means,
+    /// or that goes on where nobody ended is refused.
     pub fn of(amendment: &Amendment) -> Answer<Self> {
         let filter = match amendment.sought()? {
             Sought::Ids(ids) => return Ok(Self::Ids(ids.to_vec())),

@@ -1,4 +1,5 @@
-//! The version of a store's schema: which stores this program may use, and which steps an older one needs.
+//! The version of a store's schema: which stores this program may use, and which steps an older one
+//! needs.
 //!
 //! | the store has | the program |
 //! |---|---|
@@ -46,8 +47,8 @@ impl SchemaMark {
     }
 }
 
-/// The steps from version 1 to the newest one, in order: the first one leads to version 2. A step is
-/// SQL that a store runs in one transaction. It is never changed once it was released.
+/// The steps from version 1 to the newest one, in order: the first one leads to version 2. A step
+/// is SQL that a store runs in one transaction. It is never changed once it was released.
 #[derive(Clone, Copy, Debug)]
 pub struct UpgradeSteps<'a>(pub &'a [&'a str]);
 

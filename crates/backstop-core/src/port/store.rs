@@ -11,11 +11,12 @@ use async_trait::async_trait;
 /// Everything a store does.
 #[async_trait]
 pub trait Store: Backlog + Operator + Cells + Streams {
-    /// Brings the store's shape up to what this version needs. Can be killed at any step and run again.
+    /// Brings the store's shape up to what this version needs. Can be killed at any step and run
+    /// again.
     async fn migrate(&self) -> Answer<Migrated>;
 
-    /// Whether there is nothing of it yet, so that [`Store::migrate`] would make it. Writes nothing. One that exists as soon as it is
-    /// open says no.
+    /// Whether there is nothing of it yet, so that [`Store::migrate`] would make it. Writes
+    /// nothing. One that exists as soon as it is open says no.
     async fn is_new(&self) -> Answer<bool>;
 
     /// The time by the store's clock: one time line for everybody who uses the store.
@@ -37,8 +38,9 @@ pub struct Migrated {
     pub to: u32,
 }
 
-/// A subscription to hints. What happened since it was made, or since its last hint, is never missed within one
-/// process; from other processes hints may be late, lost or never come. Polling is the truth.
+/// A subscription to hints. What happened since it was made, or since its last hint, is never
+/// missed within one process; from other processes hints may be late, lost or never come. Polling
+/// is the truth.
 #[async_trait]
 pub trait Hints: Send {
     /// Waits for the next hint. Safe to drop while waiting.

@@ -1,8 +1,9 @@
-//! Ordered streams: what arrives is kept per key until whoever has the key's lease has dealt with it.
+//! Ordered streams: what arrives is kept per key until whoever has the key's lease has dealt with
+//! it.
 //!
-//! A store knows nothing of the rules of [`crate::stream`]. It keeps records by position, hands keys out under a lease,
-//! and takes in what was decided about them, all in one step. When a key is to be looked at again is a date in the
-//! store: it can neither be lost nor be there twice.
+//! A store knows nothing of the rules of [`crate::stream`]. It keeps records by position, hands
+//! keys out under a lease, and takes in what was decided about them, all in one step. When a key is
+//! to be looked at again is a date in the store: it can neither be lost nor be there twice.
 
 use super::backlog::{check_count, check_term};
 use super::error::{Answer, StoreError};
@@ -42,7 +43,8 @@ pub struct Take {
 /// Which keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// These, whether there is something to decide or not, and whether they exist or not; none that somebody else has.
+    /// These, whether there is something to decide or not, and whether they exist or not; none that
+    /// somebody else has.
     Keys(Vec<StreamKey>),
     /// These, even from under somebody else's hands: what that one decides is stale from now on.
     Seized(Vec<StreamKey>),
@@ -55,8 +57,8 @@ pub enum Wanted {
 pub struct Taken {
     /// Those that were to be had, in no order.
     pub keys: Vec<StoredKey>,
-    /// When the next key of the stream is due, the end of leases included; not after `now` if more are due than one call hands
-    /// out. Only for [`Wanted::Due`].
+    /// When the next key of the stream is due, the end of leases included; not after `now` if more
+    /// are due than one call hands out. Only for [`Wanted::Due`].
     pub next_due: Option<Time>,
 }
 
@@ -76,7 +78,8 @@ pub struct KeyLease {
 pub struct Advance {
     /// The right to say so.
     pub lease: KeyLease,
-    /// Counted up by the holder of a lease from 1 on: a repeated turn is recognised, and counts once.
+    /// Counted up by the holder of a lease from 1 on: a repeated turn is recognised, and counts
+    /// once.
     pub turn: u32,
     /// [`StoredKey::arrived`] as it was taken: what arrived since then is yet to be looked at.
     pub seen: u64,
@@ -93,8 +96,9 @@ pub enum Then {
     Keep(Time),
     /// It ends. The key is due at this time, and at once if something arrived since it was taken.
     Release(Option<Time>),
-    /// It ends, and all records of the key go, also those that arrived since it was taken. Without a watermark and a standing
-    /// nothing is left of the key. Of a key that is not there this is always applied.
+    /// It ends, and all records of the key go, also those that arrived since it was taken. Without
+    /// a watermark and a standing nothing is left of the key. Of a key that is not there this is
+    /// always applied.
     Clear,
 }
 
@@ -189,8 +193,9 @@ pub struct KeyStatus {
 /// | it is cleared | never |
 #[async_trait]
 pub trait Streams: Send + Sync {
-    /// Takes records in. When it answers, those held are durable, and their keys are due: at once, or as soon as the lease
-    /// that somebody has on them is over. Answers in the order of `records`.
+    /// Takes records in. When it answers, those held are durable, and their keys are due: at once,
+    /// or as soon as the lease that somebody has on them is over. Answers in the order of
+    /// `records`.
     async fn offer(
         &self,
         stream: StreamName,
@@ -198,18 +203,20 @@ pub trait Streams: Send + Sync {
         now: Time,
     ) -> Answer<Vec<Offered>>;
 
-    /// Hands keys out: none that is under a lease which has not expired, as [`crate::lease::is_expired`] says, unless it is seized.
-    /// A repeated take answers with the keys that are still under its number, and with no others; once all of them are
-    /// released, the number is as good as new. Once the records of those
-    /// handed out make [`limits::TAKE_BYTES_MAX`], others have to wait for the next take. As little durable by itself as a claim.
+    /// Hands keys out: none that is under a lease which has not expired, as
+    /// [`crate::lease::is_expired`] says, unless it is seized. A repeated take answers with the
+    /// keys that are still under its number, and with no others; once all of them are released, the
+    /// number is as good as new. Once the records of those handed out make
+    /// [`limits::TAKE_BYTES_MAX`], others have to wait for the next take. As little durable by
+    /// itself as a claim.
     async fn take(&self, take: Take, now: Time) -> Answer<Taken>;
 
-    /// Makes leases last until `until`, as [`crate::lease::extended`] says, and tells which of them are no longer the current
-    /// ones.
+    /// Makes leases last until `until`, as [`crate::lease::extended`] says, and tells which of them
+    /// are no longer the current ones.
     async fn keep(&self, leases: Vec<KeyLease>, until: Time, now: Time) -> Answer<Vec<KeyLease>>;
 
-    /// Takes in what was decided, each by itself and durably; answers in the order of `advances`. The only way a watermark
-    /// moves or a record goes.
+    /// Takes in what was decided, each by itself and durably; answers in the order of `advances`.
+    /// The only way a watermark moves or a record goes.
     async fn advance(&self, advances: Vec<Advance>, now: Time) -> Answer<Vec<Advanced>>;
 
     /// All streams, by name.

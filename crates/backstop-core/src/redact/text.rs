@@ -5,7 +5,8 @@ use std::ops::Range;
 
 /// Words that only say how a credential is to be read.
 const SCHEMES: [&str; 6] = ["bearer", "basic", "digest", "token", "negotiate", "apikey"];
-/// A bare `Bearer` is followed by a credential only if it is as long as one; prose about bearers goes on in words.
+/// A bare `Bearer` is followed by a credential only if it is as long as one; prose about bearers
+/// goes on in words.
 const CREDENTIAL_BYTES_MIN: usize = 8;
 /// Letters alone may be a word; so many in a row are not.
 const WORD_BYTES_MAX: usize = 20;
@@ -88,7 +89,8 @@ fn blanks_end(bytes: &[u8], from: usize) -> usize {
     from + count(bytes, from, |byte| matches!(byte, b' ' | b'\t'))
 }
 
-/// Behind what sets a name and its value apart, and whether the name was in quotes. `::` sets apart the parts of a path.
+/// Behind what sets a name and its value apart, and whether the name was in quotes. `::` sets apart
+/// the parts of a path.
 fn separator_end(bytes: &[u8], name_end: usize) -> Option<(usize, bool)> {
     let quote = name_end + count(bytes, name_end, |byte| byte == b'\\');
     let is_quoted = bytes.get(quote).is_some_and(|byte| is_quote(*byte));
@@ -102,7 +104,8 @@ fn separator_end(bytes: &[u8], name_end: usize) -> Option<(usize, bool)> {
     Some((end, is_quoted))
 }
 
-/// What stands between quotes, which may themselves be escaped; to the end of the text if they are not closed.
+/// What stands between quotes, which may themselves be escaped; to the end of the text if they are
+/// not closed.
 fn quoted(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     let escapes = count(bytes, from, |byte| byte == b'\\');
     let quote = *bytes.get(from + escapes).filter(|byte| is_quote(**byte))?;

@@ -3,11 +3,13 @@
 use super::{REDACTED, Redaction, unescaped};
 use std::borrow::Cow;
 
-/// Shorter ones are parts of ordinary words: hiding them would hide the text around them, and tell what they are.
+/// Shorter ones are parts of ordinary words: hiding them would hide the text around them, and tell
+/// what they are.
 const VALUE_BYTES_MIN: usize = 6;
 
 impl Redaction {
-    /// Hides these values as well, whatever stands before them. Those of less than 6 bytes are not looked for.
+    /// Hides these values as well, whatever stands before them. Those of less than 6 bytes are not
+    /// looked for.
     #[must_use]
     pub fn with_values(mut self, values: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let values = values.into_iter().map(|value| value.as_ref().to_owned());
@@ -19,7 +21,8 @@ impl Redaction {
         self
     }
 
-    /// Hides the passwords of these addresses as well, as they are written there and as they are meant.
+    /// Hides the passwords of these addresses as well, as they are written there and as they are
+    /// meant.
     #[must_use]
     pub fn with_addresses(self, addresses: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let values: Vec<String> = addresses
@@ -41,7 +44,8 @@ impl Redaction {
         self.values.iter().fold(text, found)
     }
 
-    /// A JSON string without them; `None` if it has none of them. It is read first: it may be escaped in more than one way.
+    /// A JSON string without them; `None` if it has none of them. It is read first: it may be
+    /// escaped in more than one way.
     pub(super) fn string_without_values(&self, string: &str) -> Option<String> {
         if self.values.is_empty() {
             return None;
@@ -53,8 +57,8 @@ impl Redaction {
     }
 }
 
-/// The password of an address, written and meant. One that stands in the same address elsewhere, as in
-/// `postgres://postgres:postgres@host`, is a word and no secret.
+/// The password of an address, written and meant. One that stands in the same address elsewhere, as
+/// in `postgres://postgres:postgres@host`, is a word and no secret.
 fn password_of(address: &str) -> Option<[String; 2]> {
     let (scheme, rest) = address.split_once("://")?;
     let (login, place) = rest.rsplit_once('@')?;

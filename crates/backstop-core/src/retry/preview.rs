@@ -17,7 +17,8 @@ pub struct Preview {
 /// Policies of more runs are not added up.
 const ADDED_UP_MAX: u32 = 1_000;
 
-/// How long a job that always fails lives at least: all its waits, at the lowest draw. `None` if its runs have no bound, or too many.
+/// How long a job that always fails lives at least: all its waits, at the lowest draw. `None` if
+/// its runs have no bound, or too many.
 pub fn shortest_life(policy: &RetryPolicy) -> Option<Span> {
     let max = policy.max_attempts().filter(|max| *max <= ADDED_UP_MAX)?;
     let waits = preview(policy, max.saturating_sub(1));
@@ -29,8 +30,9 @@ pub fn shortest_life(policy: &RetryPolicy) -> Option<Span> {
     )
 }
 
-/// The waits after 1 to `attempts` failures, not cut by `max_attempts`. Where zero failures have a wait of their own
-/// (Fibonacci: a new row is due at once) it comes first; a progressive list ends with its last band.
+/// The waits after 1 to `attempts` failures, not cut by `max_attempts`. Where zero failures have a
+/// wait of their own (Fibonacci: a new row is due at once) it comes first; a progressive list ends
+/// with its last band.
 pub fn preview(policy: &RetryPolicy, attempts: u32) -> Vec<Preview> {
     let first = u32::from(!matches!(policy.curve(), Curve::Fibonacci { .. }));
     let mut age = Span::ZERO;

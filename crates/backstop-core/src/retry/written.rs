@@ -1,4 +1,5 @@
-//! Policies as people write them, in JSON or TOML, and the check that turns them into ones that work.
+//! Policies as people write them, in JSON or TOML, and the check that turns them into ones that
+//! work.
 
 use super::{Band, Curve, Jitter, RetryPolicy};
 use crate::limits::{DELAY_MAX, RETRY_STEPS_MAX};
@@ -106,7 +107,8 @@ const UNLIMITED: &str = "unlimited";
 const CUSTOM: &str = "custom";
 
 impl RetryPolicy {
-    /// The policy that this JSON describes. One that names no kind is put over [`RetryPolicy::of_queues`].
+    /// The policy that this JSON describes. One that names no kind is put over
+    /// [`RetryPolicy::of_queues`].
     pub fn from_json(json: &[u8]) -> Result<Self, BadPolicy> {
         let written = serde_json::from_slice(json)
             .map_err(|error| BadPolicy::Unreadable(error.to_string()))?;
@@ -132,8 +134,8 @@ impl<'de> Deserialize<'de> for RetryPolicy {
     }
 }
 
-/// The policy of a stream. One that names no kind is put over [`RetryPolicy::default`]: a record that fails blocks its key, and must not
-/// do so for hours.
+/// The policy of a stream. One that names no kind is put over [`RetryPolicy::default`]: a record
+/// that fails blocks its key, and must not do so for hours.
 pub fn deserialize_for_stream<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<RetryPolicy>, D::Error> {

@@ -1,7 +1,7 @@
 //! When a schedule is due: a cron expression on the clocks of a time zone.
 //!
-//! Which local dates and times an expression means is asked of `croner`, on a calendar without a zone. What a local time
-//! means where clocks are changed is decided here, and nowhere else:
+//! Which local dates and times an expression means is asked of `croner`, on a calendar without a
+//! zone. What a local time means where clocks are changed is decided here, and nowhere else:
 //!
 //! | local time | fixed (`30 2 * * *`, `0,30 1-3 * * *`) | elapsed (`0 * * * *`, `*/15 * * * *`, `*/10 2 * * *`) |
 //! |---|---|---|
@@ -10,10 +10,12 @@
 //! | several of them skipped, or one just after the gap as well | once | as its own time says |
 //! | repeated, the clock was set back over it | once, the first | both times |
 //!
-//! An expression is *elapsed* if its minute or its hour has a `*` or a step (`/n`), or if it names all 24 hours, however it
-//! writes them: such a one means a rhythm. Any other one is *fixed*: it means a time of day, which every day has exactly once.
+//! An expression is *elapsed* if its minute or its hour has a `*` or a step (`/n`), or if it names
+//! all 24 hours, however it writes them: such a one means a rhythm. Any other one is *fixed*: it
+//! means a time of day, which every day has exactly once.
 //!
-//! A gap may be a whole day: Samoa had no 30 December 2011, and what was due on it is due at the first moment of the 31st.
+//! A gap may be a whole day: Samoa had no 30 December 2011, and what was due on it is due at the
+//! first moment of the 31st.
 
 use crate::limits::{CLOCK_CHANGES_MAX, CRON_CHARS_MAX};
 use crate::time::Time;
@@ -101,7 +103,8 @@ impl Cron {
             pattern,
             pace,
         };
-        // Leap days come at the latest after eight years; whatever does not come from here on never does.
+        // Leap days come at the latest after eight years; whatever does not come from here on never
+        // does.
         match cron.local_from(DateTime::constant(2000, 1, 1, 0, 0, 0, 0)) {
             Some(_) => Ok(cron),
             None => Err(BadCron::Never(text.to_owned())),
@@ -174,8 +177,8 @@ fn nickname(text: &str) -> Result<&'static str, BadCron> {
         .ok_or_else(|| BadCron::Nickname(text.to_owned()))
 }
 
-/// A time zone of the IANA database. The database is compiled in: every process of a version has the same one, and none
-/// depends on what is installed.
+/// A time zone of the IANA database. The database is compiled in: every process of a version has
+/// the same one, and none depends on what is installed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Zone(TimeZone);
 

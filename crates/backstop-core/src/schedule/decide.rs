@@ -13,7 +13,8 @@
 //! | one | the newest is due, the others are coalesced into it |
 //! | all | the newest `max` are due, the oldest of them first; the others are missed (over max) |
 //!
-//! Runs within the grace are not missing: a process that slept for ten minutes fires them all, late.
+//! Runs within the grace are not missing: a process that slept for ten minutes fires them all,
+//! late.
 
 use super::ledger::{Entry, What, Why};
 use super::{Policy, Schedule, Standing};

@@ -11,10 +11,12 @@
 //! | `missed` | no | given up: over the maximum, older than anybody looks back, or its queue stayed full |
 //! | `skipped` | no | not wanted: the schedule was paused, or makes up nothing |
 //!
-//! The first entry of an instant counts. One that gives an instant up, and was made by a clock that was ahead and has been set right since, counts
-//! for nothing: when its instant comes, it is decided about anew. To fire stays agreed on, since the job may be in its queue already.
+//! The first entry of an instant counts. One that gives an instant up, and was made by a clock that
+//! was ahead and has been set right since, counts for nothing: when its instant comes, it is
+//! decided about anew. To fire stays agreed on, since the job may be in its queue already.
 //!
-//! A page is a day (UTC). A schedule has at most one instant a minute, so a page has a bound, and fits into a cell.
+//! A page is a day (UTC). A schedule has at most one instant a minute, so a page has a bound, and
+//! fits into a cell.
 
 use super::job_id;
 use crate::job::JobId;
@@ -106,7 +108,8 @@ impl What {
         )
     }
 
-    /// Whether it should have run, and nobody makes it up any more. What fell into a pause was not to run.
+    /// Whether it should have run, and nobody makes it up any more. What fell into a pause was not
+    /// to run.
     pub const fn is_given_up(self) -> bool {
         matches!(
             self,
@@ -163,7 +166,8 @@ impl Entry {
         self.at.is_ahead_of(now) && !self.what.has_job() && self.what != What::Due
     }
 
-    /// Whether it is to be fired at `now`. A clock that was ahead may have agreed on what is still to come.
+    /// Whether it is to be fired at `now`. A clock that was ahead may have agreed on what is still
+    /// to come.
     pub fn is_due(&self, now: Time) -> bool {
         self.what == What::Due && self.instant <= now
     }
@@ -249,7 +253,8 @@ impl Page {
         all
     }
 
-    /// Enters at `now` what was decided about an instant, unless somebody has decided already; whether it counts.
+    /// Enters at `now` what was decided about an instant, unless somebody has decided already;
+    /// whether it counts.
     pub fn enter(&mut self, entry: Entry, now: Time) -> bool {
         if self
             .entries
@@ -327,8 +332,9 @@ impl TryFrom<Written> for Page {
     }
 }
 
-/// An entry in as few bytes as its meaning takes: second of the day, letter, milliseconds from the instant to `at`, and
-/// what else the letter needs: the second of the day of another instant, or a job's id.
+/// An entry in as few bytes as its meaning takes: second of the day, letter, milliseconds from the
+/// instant to `at`, and what else the letter needs: the second of the day of another instant, or a
+/// job's id.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Line {

@@ -6,11 +6,13 @@
 //! | under a later rule: another cron, another zone | not before `since`, nor before that rule was first seen |
 //! | in a pause | it is skipped; the first moment of a pause counts to it, the last does not |
 //!
-//! A changed cron therefore does not make its past week up, nor does one that is changed back. What the rule before it was due for and nobody
-//! has dealt with is not forgotten with that rule: it is expected under the new one. Rules are remembered side by side: while
-//! an old and a new version run together, each finds its own. A rule that is only written in another way is the same one.
+//! A changed cron therefore does not make its past week up, nor does one that is changed back. What
+//! the rule before it was due for and nobody has dealt with is not forgotten with that rule: it is
+//! expected under the new one. Rules are remembered side by side: while an old and a new version
+//! run together, each finds its own. A rule that is only written in another way is the same one.
 //!
-//! What was noted by a clock that was ahead is taken back when the schedule is next registered by one that is right.
+//! What was noted by a clock that was ahead is taken back when the schedule is next registered by
+//! one that is right.
 
 use super::{Cron, Schedule, Zone};
 use crate::limits::{LEDGER_KEPT, PAUSES_MAX, RULES_MAX};
@@ -110,10 +112,12 @@ impl Standing {
             if is_last || now.since(self.rules[at].settled) <= RULE_RESTS {
                 return;
             }
-            // It was put aside and comes back: what it would have been due for meanwhile was another rule's.
+            // It was put aside and comes back: what it would have been due for meanwhile was
+            // another rule's.
             self.rules.remove(at);
         }
-        // The one that was looked by last; after a change that was taken back that is not the latest.
+        // The one that was looked by last; after a change that was taken back that is not the
+        // latest.
         let former = self.rules.iter().max_by_key(|rule| rule.settled);
         let left = former.map(|former| {
             let begun = self.begun(former, schedule).before(Span::micros(1));
@@ -209,8 +213,8 @@ impl Standing {
             .collect()
     }
 
-    /// Behind what to look at `now`: behind what whoever looks has settled, or all of the window, and what is older and was left by
-    /// whoever looked last.
+    /// Behind what to look at `now`: behind what whoever looks has settled, or all of the window,
+    /// and what is older and was left by whoever looked last.
     pub fn look_from(&self, schedule: &Schedule, settled: Option<Time>, now: Time) -> Time {
         let window = now.before(schedule.missed.look_back);
         let whole = || self.settled(schedule).unwrap_or(window).min(window);
@@ -226,14 +230,16 @@ impl Standing {
         self.of(schedule).map(|rule| rule.settled)
     }
 
-    /// Notes how far the schedule's rule has been dealt with. It never falls: a process that is behind knows less.
+    /// Notes how far the schedule's rule has been dealt with. It never falls: a process that is
+    /// behind knows less.
     pub fn settle(&mut self, schedule: &Schedule, through: Time) {
         if let Some(known) = self.rules.iter_mut().find(|known| known.is_of(schedule)) {
             known.settled = known.settled.max(through);
         }
     }
 
-    /// Notes the newest run. One that was fired before its time, by a clock that was ahead, gives way to one in time.
+    /// Notes the newest run. One that was fired before its time, by a clock that was ahead, gives
+    /// way to one in time.
     pub fn ran(&mut self, last: Last) {
         let gives_way =
             |known: &Last| known.instant < last.instant || known.instant.is_ahead_of(last.at);
@@ -251,7 +257,8 @@ impl Standing {
         was_going
     }
 
-    /// Sets it going again; whether it was paused. Pauses that ended before the ledger begins are forgotten.
+    /// Sets it going again; whether it was paused. Pauses that ended before the ledger begins are
+    /// forgotten.
     pub fn resume(&mut self, now: Time) -> bool {
         let Some(from) = self.paused.take() else {
             return false;

@@ -47,7 +47,8 @@ fn standing_of(schedule: &Schedule, now: Time) -> Standing {
     standing
 }
 
-/// What is decided about a schedule whose ledger has these instants: day of the month and what becomes of it.
+/// What is decided about a schedule whose ledger has these instants: day of the month and what
+/// becomes of it.
 fn check_decided(
     schedule: &Schedule,
     standing: &Standing,

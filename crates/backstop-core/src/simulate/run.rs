@@ -45,7 +45,8 @@ struct Call {
     epoch: u64,
 }
 
-/// A job that waits for its next attempt. The number keeps those that are due together in the order they failed.
+/// A job that waits for its next attempt. The number keeps those that are due together in the order
+/// they failed.
 type Waiting = Reverse<(Time, u64, Job)>;
 
 /// The shared breaker, and its settings.
@@ -122,7 +123,8 @@ impl<'a> Play<'a> {
             .fold(self.next_arrival, Time::min)
     }
 
-    /// Lets one thing happen that is due. A call's end comes first, so that its slot is free for what follows.
+    /// Lets one thing happen that is due. A call's end comes first, so that its slot is free for
+    /// what follows.
     fn happen(&mut self, now: Time) {
         if self.running.front().is_some_and(|call| call.ends <= now) {
             if let Some(call) = self.running.pop_front() {

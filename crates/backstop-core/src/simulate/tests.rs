@@ -79,7 +79,8 @@ fn jobs_arrive_at_their_rate_to_the_job() {
 #[test]
 fn without_breaker_every_due_attempt_calls_the_service() {
     let simulated = simulated(&roomy());
-    // Each of the 300 jobs of the outage fails at once and again every 5.1 s until it ends: 1, 2 … 6 times.
+    // Each of the 300 jobs of the outage fails at once and again every 5.1 s until it ends: 1, 2 …
+    // 6 times.
     let expected: u64 = (1..=6).map(|attempts| attempts * 51).sum();
     assert!(
         simulated.calls_during_outage.abs_diff(expected) < 40,
@@ -237,7 +238,8 @@ fn a_quiet_queue_probes_as_soon_as_it_may() {
 
 #[test]
 fn what_waits_goes_to_the_tail() {
-    // One call at a time, and more jobs than it can do: a retry comes up only after all that arrived before it was due.
+    // One call at a time, and more jobs than it can do: a retry comes up only after all that
+    // arrived before it was due.
     let busy = Scenario {
         arrivals_per_second: 20.0,
         concurrency: 1,
@@ -478,7 +480,8 @@ proptest! {
         let rounds = until.minus(from).as_micros() / breaker.recovery_timeout.as_micros() + 1;
         let rounds = u64::try_from(rounds).expect("positive");
         let probes = rounds * u64::from(breaker.half_open_max_calls);
-        // What was under way as it opened, once; a probe of one round may still be under way in the next.
+        // What was under way as it opened, once; a probe of one round may still be under way in the
+        // next.
         let most = u64::from(breaker.failure_threshold + scenario.concurrency) + probes;
         let called = simulated(&scenario).calls_during_outage;
         prop_assert!(called <= most, "{called} > {most}");

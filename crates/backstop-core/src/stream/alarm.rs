@@ -61,8 +61,8 @@ impl Watch {
     }
 }
 
-/// What the last minutes of a stream say, one look a minute, the oldest first, and how it stands now. Nobody is told of what nobody
-/// looked at: without a look there is no alarm.
+/// What the last minutes of a stream say, one look a minute, the oldest first, and how it stands
+/// now. Nobody is told of what nobody looked at: without a look there is no alarm.
 pub fn lately(minutes: &[Counts], now: &Counts) -> Vec<Alarm> {
     let minutes = &minutes[minutes.len().saturating_sub(LOOKS)..];
     let first = minutes.first().copied().unwrap_or(*now);

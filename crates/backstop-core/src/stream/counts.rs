@@ -92,7 +92,8 @@ impl Count {
 pub struct Counts([u64; Count::ALL.len()]);
 
 impl Counts {
-    /// Of numbers in the order of [`Count::ALL`], as a store kept them; those it did not know are 0.
+    /// Of numbers in the order of [`Count::ALL`], as a store kept them; those it did not know are
+    /// 0.
     pub fn from_numbers(numbers: impl IntoIterator<Item = u64>) -> Self {
         let mut counts = Self::default();
         for (place, number) in counts.0.iter_mut().zip(numbers) {

@@ -1,4 +1,5 @@
-//! Whether a position is on the grid of its key: the positions that are whole steps away from the watermark.
+//! Whether a position is on the grid of its key: the positions that are whole steps away from the
+//! watermark.
 //!
 //! | the key | a record with | is |
 //! |---|---|---|
@@ -23,7 +24,8 @@ pub struct OffStep {
 }
 
 impl OffStep {
-    /// That of a record, if it is off the grid of a key with this watermark whose last record had this step.
+    /// That of a record, if it is off the grid of a key with this watermark whose last record had
+    /// this step.
     pub fn of(
         position: i64,
         step: i64,

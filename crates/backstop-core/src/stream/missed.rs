@@ -3,7 +3,8 @@
 use crate::limits::MISSED_RUNS_MAX;
 use serde::{Deserialize, Serialize};
 
-/// The positions declared missing, as runs of equal steps, oldest first. Bounded: the oldest run is forgotten first.
+/// The positions declared missing, as runs of equal steps, oldest first. Bounded: the oldest run is
+/// forgotten first.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Missed(Vec<Run>);
@@ -34,7 +35,8 @@ impl From<Run> for (i64, i64, u64) {
 }
 
 impl Run {
-    /// The position `nth` steps behind the first. In range: `nth` is at most the count that a gap between two positions made.
+    /// The position `nth` steps behind the first. In range: `nth` is at most the count that a gap
+    /// between two positions made.
     fn nth(&self, nth: u64) -> i64 {
         self.first
             .saturating_add(self.step.saturating_mul(nth.cast_signed()))

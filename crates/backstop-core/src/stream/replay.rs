@@ -1,7 +1,7 @@
 //! A stream on virtual time: the rules of a live one, without a store, a handler or a clock.
 //!
-//! Lines come in the order of their time. What is due at a line's own time comes before it. After the last line time
-//! runs on until nothing is pending.
+//! Lines come in the order of their time. What is due at a line's own time comes before it. After
+//! the last line time runs on until nothing is pending.
 
 mod line;
 mod told;

@@ -129,7 +129,8 @@ impl Rules {
         Ok(())
     }
 
-    /// The same rules where nothing can be waited for: every record is handled at once, with misses.
+    /// The same rules where nothing can be waited for: every record is handled at once, with
+    /// misses.
     #[must_use]
     pub fn at_once(&self) -> Self {
         let nobody = Rollout {

@@ -120,7 +120,8 @@ pub struct Failing {
     pub failures: u32,
     /// When it is tried again, in microseconds since 1970.
     pub due: i64,
-    /// How long that was when it failed, in microseconds: after the clock was set back it is no longer.
+    /// How long that was when it failed, in microseconds: after the clock was set back it is no
+    /// longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<i64>,
     /// When it failed first.

@@ -15,9 +15,11 @@ pub struct StoredKey {
     pub watermark: Option<i64>,
     /// What the rules remember, as bytes.
     pub standing: Vec<u8>,
-    /// How many records were offered since the key came into being: the number of the latest arrival.
+    /// How many records were offered since the key came into being: the number of the latest
+    /// arrival.
     pub arrived: u64,
-    /// The records of the lowest positions, in their order; at most [`crate::limits::WINDOW_RECORDS_MAX`].
+    /// The records of the lowest positions, in their order; at most
+    /// [`crate::limits::WINDOW_RECORDS_MAX`].
     pub records: Vec<StoredRecord>,
     /// How many records there are in all.
     pub count: u64,
@@ -36,7 +38,8 @@ pub struct StoredRecord {
     pub tenant: Option<Arc<str>>,
     /// When it came in.
     pub at: Time,
-    /// The number of its arrival at this key, from 1 on; 0 for one that whoever had the key's lease put there.
+    /// The number of its arrival at this key, from 1 on; 0 for one that whoever had the key's lease
+    /// put there.
     pub arrival: u64,
     /// What the handler gets.
     pub payload: Payload,
@@ -49,7 +52,8 @@ pub struct Change {
     pub watermark: Option<i64>,
     /// What the rules remember from now on.
     pub standing: Vec<u8>,
-    /// Records that are held from now on; where one is held already, that one stays. All have arrival 0.
+    /// Records that are held from now on; where one is held already, that one stays. All have
+    /// arrival 0.
     pub hold: Vec<StoredRecord>,
     /// Positions whose records are held no longer.
     pub drop: Vec<i64>,

@@ -1,4 +1,5 @@
-//! The rules of streams, one sentence each. A script is what arrives when; the expectation is what a replay tells.
+//! The rules of streams, one sentence each. A script is what arrives when; the expectation is what
+//! a replay tells.
 
 mod outage;
 mod properties;
@@ -60,7 +61,8 @@ fn play(rules: Rules, script: &[&str]) -> (Vec<Effect>, Summary) {
     clippy::cast_precision_loss,
     reason = "the numbers of a script are small"
 )]
-/// `10 held 2`: second, effect, minute; a range `10 miss_range 1-4`; a wait `10 wait 30#2` until when, and its number.
+/// `10 held 2`: second, effect, minute; a range `10 miss_range 1-4`; a wait `10 wait 30#2` until
+/// when, and its number.
 fn told(effect: &Effect) -> String {
     let minutes = |position: i64| format!("{}", position as f64 / 60_000.0);
     let seconds = |ms: i64| format!("{}", ms as f64 / 1_000.0);

@@ -22,17 +22,20 @@ pub struct Window {
     watermark: Option<i64>,
     standing: Standing,
     held: BTreeMap<i64, Held>,
-    /// Held records that have only just arrived: they may still be handled without ever having waited.
+    /// Held records that have only just arrived: they may still be handled without ever having
+    /// waited.
     fresh: BTreeSet<i64>,
     /// What has not been looked at yet, the highest position first.
     arrivals: Vec<(i64, Held)>,
     /// Positions whose records are in the store.
     stored: BTreeSet<i64>,
-    /// Records in the store above those that were loaded, the highest of them, and the highest that was loaded.
+    /// Records in the store above those that were loaded, the highest of them, and the highest that
+    /// was loaded.
     beyond: u64,
     highest: Option<i64>,
     loaded_to: Option<i64>,
-    /// Whether it knows only where the key once was: it goes on without the store, and was not in hand when that fell silent.
+    /// Whether it knows only where the key once was: it goes on without the store, and was not in
+    /// hand when that fell silent.
     is_loose: bool,
     /// Where the key once was: everything up to here was handled or passed.
     floor: Option<i64>,
@@ -41,7 +44,8 @@ pub struct Window {
     /// What came after that and belongs before it.
     apart: Vec<Ahead>,
     counts: Counts,
-    /// Whether the wait has ended and what can be handled is: `drain = "scheduled"` handles nothing otherwise.
+    /// Whether the wait has ended and what can be handled is: `drain = "scheduled"` handles nothing
+    /// otherwise.
     fired: bool,
     /// Whether anything waited since the hold was last empty.
     held_some: bool,
@@ -101,8 +105,8 @@ impl Window {
         Ok(window)
     }
 
-    /// What waits is counted as added: also what was not loaded, and what arrived under a worker that died before it had looked at
-    /// it.
+    /// What waits is counted as added: also what was not loaded, and what arrived under a worker
+    /// that died before it had looked at it.
     fn count_waiting(&mut self) {
         let (counted, waiting) = (self.standing.waiting, self.held.len() as u64 + self.beyond);
         self.counts[Count::TaskScheduled] += u64::from(counted == 0 && waiting > 0);
@@ -137,7 +141,8 @@ impl Window {
     }
 
     fn push_arrivals(&mut self, arrived: Vec<(i64, Held)>) {
-        // Taken from the end: the lowest position first, and of two records for one position the one that came first.
+        // Taken from the end: the lowest position first, and of two records for one position the
+        // one that came first.
         self.arrivals.splice(0..0, arrived.into_iter().rev());
         self.arrivals
             .sort_by_key(|(position, _)| std::cmp::Reverse(*position));
@@ -201,8 +206,8 @@ impl Window {
         self.held.iter().map(|(position, held)| (*position, held))
     }
 
-    /// The lowest record of the key that is held: behind a gap, the one that shows it. `None` also if records that were not loaded
-    /// come first.
+    /// The lowest record of the key that is held: behind a gap, the one that shows it. `None` also
+    /// if records that were not loaded come first.
     pub fn head(&self) -> Option<(i64, &Held)> {
         let (position, held) = self.held.first_key_value()?;
         self.sees(*position).then_some((*position, held))
@@ -223,7 +228,8 @@ impl Window {
         self.counts[count] += 1;
     }
 
-    /// Forgets everything; answers how many waiting records are gone. The key is as good as new, or disabled.
+    /// Forgets everything; answers how many waiting records are gone. The key is as good as new, or
+    /// disabled.
     pub fn forget(&mut self, disabled: bool) -> u64 {
         let waiting = self.standing.waiting;
         let mut counts = self.counts;

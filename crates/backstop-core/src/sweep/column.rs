@@ -17,7 +17,8 @@ impl Row {
         Self { columns, values }
     }
 
-    /// The value of a column, if there is one of this name: written like this, or else with other capitals.
+    /// The value of a column, if there is one of this name: written like this, or else with other
+    /// capitals.
     pub fn get(&self, column: &str) -> Option<&Value> {
         let named = |is: &dyn Fn(&String) -> bool| self.columns.iter().position(is);
         let at = named(&|name| name == column)
@@ -48,7 +49,8 @@ impl Row {
     }
 }
 
-/// A decimal number in digits: a JSON number if no reader of one could lose any of it, text otherwise.
+/// A decimal number in digits: a JSON number if no reader of one could lose any of it, text
+/// otherwise.
 pub fn decimal(digits: &str) -> Value {
     if let Ok(whole) = digits.parse::<i64>() {
         return whole.into();
@@ -56,7 +58,8 @@ pub fn decimal(digits: &str) -> Value {
     if let Ok(whole) = digits.parse::<u64>() {
         return whole.into();
     }
-    // The shortest digits of the double that a reader makes of it: where they are the same, nothing was lost.
+    // The shortest digits of the double that a reader makes of it: where they are the same, nothing
+    // was lost.
     let number = digits
         .parse::<f64>()
         .ok()

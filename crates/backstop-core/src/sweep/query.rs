@@ -1,7 +1,8 @@
 //! Queries as people write them, made ready for a driver.
 //!
-//! `:cutoff` becomes the database's own word for a parameter, wherever it stands in the query's own text: not in a string, a quoted
-//! name or a comment. Nothing is ever put into the text, so what a value says can do nothing. A query is one statement.
+//! `:cutoff` becomes the database's own word for a parameter, wherever it stands in the query's own
+//! text: not in a string, a quoted name or a comment. Nothing is ever put into the text, so what a
+//! value says can do nothing. A query is one statement.
 
 use std::fmt::Write;
 
@@ -97,8 +98,8 @@ impl BoundQuery {
         });
     }
 
-    /// The query as a part of another, each of whose rows is one JSON text; at most `max` rows. For PostgreSQL, which knows best how
-    /// its types look as JSON.
+    /// The query as a part of another, each of whose rows is one JSON text; at most `max` rows. For
+    /// PostgreSQL, which knows best how its types look as JSON.
     #[must_use]
     pub fn as_json_rows(&self, max: usize) -> String {
         let mut sql = String::with_capacity(self.sql.len() + 64);

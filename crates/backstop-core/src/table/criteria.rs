@@ -15,7 +15,8 @@ pub struct Criteria {
 /// What more a due row is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DueRows {
-    /// In one of these groups. Rows without failures, and rows that failed nobody knows when, are due as well.
+    /// In one of these groups. Rows without failures, and rows that failed nobody knows when, are
+    /// due as well.
     ByFailures {
         /// The groups, by their failures.
         groups: Vec<Group>,
@@ -92,7 +93,8 @@ impl Rules {
 }
 
 impl Criteria {
-    /// The same for rows that were inserted no later than one of these times, and no earlier than the other. By failures nothing changes.
+    /// The same for rows that were inserted no later than one of these times, and no earlier than
+    /// the other. By failures nothing changes.
     #[must_use]
     pub fn between(mut self, newest: Option<Time>, oldest: Option<Time>) -> Self {
         let DueRows::ByAge(windows) = &mut self.due else {

@@ -1,4 +1,5 @@
-//! Dates as tables have them: a type of the database's own, text, or a number since 1970. Read in every form, written back in the form found.
+//! Dates as tables have them: a type of the database's own, text, or a number since 1970. Read in
+//! every form, written back in the form found.
 //!
 //! | form | such as | told apart by |
 //! |---|---|---|
@@ -6,9 +7,10 @@
 //! | text | `2026-03-01 12:00:00`, `2026-03-01T12:00:00.250Z` | the latest values |
 //! | seconds, millis, micros | `1772366400`, `1772366400000` | how large the values are |
 //!
-//! Text is a date, or a date and a time: `YYYY-MM-DD`, then a space or a T and `HH:MM:SS`, then at most nine digits of a second behind a
-//! point, then a zone: `Z`, `+02:00`, `+02`, or none for UTC. A date alone is its first moment. Whatever else stands there is no date: a
-//! query that compares dates must say so too, or a row would be found due that nobody can judge.
+//! Text is a date, or a date and a time: `YYYY-MM-DD`, then a space or a T and `HH:MM:SS`, then at
+//! most nine digits of a second behind a point, then a zone: `Z`, `+02:00`, `+02`, or none for UTC.
+//! A date alone is its first moment. Whatever else stands there is no date: a query that compares
+//! dates must say so too, or a row would be found due that nobody can judge.
 
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -123,7 +125,8 @@ impl TextForm {
         canonical(time).chars().take(10).collect()
     }
 
-    /// Whether texts of both forms sort as times do. Before a zone, the digits of a second must be as many.
+    /// Whether texts of both forms sort as times do. Before a zone, the digits of a second must be
+    /// as many.
     fn sorts_with(self, other: Self) -> bool {
         let is_alike = (self.separator, self.zone) == (other.separator, other.zone);
         let has_as_many = self.zone == Zone::Unsaid || self.digits == other.digits;
@@ -158,7 +161,8 @@ impl Form {
         }
     }
 
-    /// The form of these numbers: that of the one in the middle. A few that mean no date, such as one for ever, say nothing about the others.
+    /// The form of these numbers: that of the one in the middle. A few that mean no date, such as
+    /// one for ever, say nothing about the others.
     pub fn of_numbers(numbers: impl IntoIterator<Item = i64>) -> Option<Self> {
         let mut sizes: Vec<u64> = numbers.into_iter().map(i64::unsigned_abs).collect();
         sizes.sort_unstable();
@@ -170,7 +174,8 @@ impl Form {
         })
     }
 
-    /// The form of these texts: that of the first, if all that can be read agree with it in what makes them sort.
+    /// The form of these texts: that of the first, if all that can be read agree with it in what
+    /// makes them sort.
     pub fn of_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let mut found: Option<TextForm> = None;
         for (_, form) in texts.into_iter().filter_map(read_text) {
@@ -260,7 +265,8 @@ pub fn canonical(time: Time) -> String {
     format!("{}.{micros:06}", second.replacen('T', " ", 1))
 }
 
-/// The time that a text says, and in which form; without a zone it is in UTC. `None` for what the head of this file does not describe.
+/// The time that a text says, and in which form; without a zone it is in UTC. `None` for what the
+/// head of this file does not describe.
 pub fn read_text(text: &str) -> Option<(Time, TextForm)> {
     let day = text
         .get(..DAY.len())
@@ -317,7 +323,8 @@ fn is_like(text: &str, pattern: &str) -> bool {
     text.len() == pattern.len() && text.bytes().zip(pattern.bytes()).all(fits)
 }
 
-/// The part of a second that a text begins with: its digits, its microseconds, and what stands behind it.
+/// The part of a second that a text begins with: its digits, its microseconds, and what stands
+/// behind it.
 fn read_part(text: &str) -> Option<(u8, i64, &str)> {
     let Some(part) = text.strip_prefix('.') else {
         return Some((0, 0, text));

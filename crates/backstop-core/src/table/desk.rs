@@ -1,8 +1,9 @@
 //! Who works on which rows of a table: what all its runners know together.
 //!
-//! One small value, changed by compare-and-set. A row is taken in two steps: its key is put down here, and then it is read again. Whoever
-//! worked on it before wrote to it before taking its key away from here, so the second reading shows that; whoever comes later finds
-//! the key. No lock of the database is needed for that, and no transaction is open while a handler runs.
+//! One small value, changed by compare-and-set. A row is taken in two steps: its key is put down
+//! here, and then it is read again. Whoever worked on it before wrote to it before taking its key
+//! away from here, so the second reading shows that; whoever comes later finds the key. No lock of
+//! the database is needed for that, and no transaction is open while a handler runs.
 //!
 //! | what happens | what stands afterwards |
 //! |---|---|
@@ -31,7 +32,8 @@ pub struct Desk {
     pub last_pass: Option<Time>,
     /// Whether it left rows that were due by their failures: there may be very many then.
     pub is_cut: bool,
-    /// Rows that are tried by their age, and were tried as of another time than the last pass; those that an open round has before it.
+    /// Rows that are tried by their age, and were tried as of another time than the last pass;
+    /// those that an open round has before it.
     pub stretches: Vec<Stretch>,
     /// Rows that are tried by their age, and were out of their turn.
     pub aside: Vec<Aside>,
@@ -89,7 +91,8 @@ pub struct Unburied {
 pub enum Full {
     /// Their queue.
     Letters,
-    /// The marks of rows that were copied: without its mark a row would be copied again once its letter is removed.
+    /// The marks of rows that were copied: without its mark a row would be copied again once its
+    /// letter is removed.
     Marks,
 }
 
@@ -107,8 +110,9 @@ impl Full {
     }
 }
 
-/// How far expired rows were looked through, the oldest first. Now and then from the beginning: a row may expire behind a place that
-/// was passed, and a runner may be killed before a letter is written.
+/// How far expired rows were looked through, the oldest first. Now and then from the beginning: a
+/// row may expire behind a place that was passed, and a runner may be killed before a letter is
+/// written.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Walk {
@@ -121,7 +125,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Where it goes on: where it was, or at the beginning if the last walk is long over. A clock that was set back waits for nothing.
+    /// Where it goes on: where it was, or at the beginning if the last walk is long over. A clock
+    /// that was set back waits for nothing.
     #[must_use]
     pub fn onward(&self, clock: Time) -> Self {
         let is_recent = self
@@ -206,8 +211,9 @@ pub enum Refused {
 }
 
 impl Desk {
-    /// Leases that have ended leave orphans. One from before the clock was set back is cut to one term from now: a runner that lives renews
-    /// it in that time, and what a dead one had waits no longer than usual.
+    /// Leases that have ended leave orphans. One from before the clock was set back is cut to one
+    /// term from now: a runner that lives renews it in that time, and what a dead one had waits no
+    /// longer than usual.
     pub fn expire(&mut self, clock: Time) {
         for claim in self.claims.iter_mut().filter(|claim| claim.is_ahead(clock)) {
             claim.until = clock.after(TABLE_LEASE);
@@ -234,7 +240,8 @@ impl Desk {
         self.orphans.extend(rows.map(|held| held.key));
     }
 
-    /// Takes the turn of this period; whether nobody had it yet. A turn far ahead was taken before the clock was set back.
+    /// Takes the turn of this period; whether nobody had it yet. A turn far ahead was taken before
+    /// the clock was set back.
     pub fn take_slot(&mut self, every: Span, clock: Time) -> bool {
         let slot = super::last_tick(every, clock);
         let is_free = self
@@ -279,8 +286,8 @@ impl Desk {
         self.claims.iter().map(|claim| claim.until).min()
     }
 
-    /// Gives a runner rows that nobody has; what it does not get is told in the order of `keys`. `runner` and `number` say whose they are,
-    /// `clock` and `until` from when to when.
+    /// Gives a runner rows that nobody has; what it does not get is told in the order of `keys`.
+    /// `runner` and `number` say whose they are, `clock` and `until` from when to when.
     pub fn claim(
         &mut self,
         runner: &str,
@@ -366,7 +373,8 @@ impl Desk {
         self.claims.retain(|claim| !claim.rows.is_empty());
     }
 
-    /// Lengthens the lease of a runner; whether it still had one. Once it has not, its rows may be somebody else's.
+    /// Lengthens the lease of a runner; whether it still had one. Once it has not, its rows may be
+    /// somebody else's.
     pub fn renew(&mut self, number: i64, until: Time, clock: Time) -> bool {
         let own = self
             .claims

@@ -1,7 +1,8 @@
 //! Rounds over rows that are tried by their age: as of when each of them was tried last.
 //!
-//! A pass takes no more rows than its limit, so that what one tick makes due may take several passes: a round, newest rows first. What
-//! is remembered between them is as of when rows were tried: all of them at one time, or stretch by stretch.
+//! A pass takes no more rows than its limit, so that what one tick makes due may take several
+//! passes: a round, newest rows first. What is remembered between them is as of when rows were
+//! tried: all of them at one time, or stretch by stretch.
 //!
 //! | a round is left open, and then | the rows it has passed | the rows it has not |
 //! |---|---|---|
@@ -14,8 +15,9 @@
 //! | it was in the hands of a runner that is gone, and is tried at once | that was its try for every tick until then, wherever the round is |
 //! | its owner had locked it when its turn came | the passes after it try it first, until one gets it: the same holds for that try |
 //!
-//! Where more stretches differ than can be remembered, neighbours are taken for one that was tried at the later of their times: a row may
-//! then wait for its next tick, and is never tried twice for one.
+//! Where more stretches differ than can be remembered, neighbours are taken for one that was tried
+//! at the later of their times: a row may then wait for its next tick, and is never tried twice for
+//! one.
 
 use super::desk::written;
 use super::{Desk, Rules};
@@ -75,7 +77,8 @@ impl From<Aside> for (String, Time) {
     }
 }
 
-/// What a runner looks at next: the part of a round in which all rows were tried at the same time before.
+/// What a runner looks at next: the part of a round in which all rows were tried at the same time
+/// before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Leg {
     /// As of when they were tried before.
@@ -121,8 +124,8 @@ impl Round {
 }
 
 impl Desk {
-    /// What a pass as of `at` looks at next: the round that is open, or a new one. One of a time that the clock has not come to was
-    /// begun before that was set back.
+    /// What a pass as of `at` looks at next: the round that is open, or a new one. One of a time
+    /// that the clock has not come to was begun before that was set back.
     pub fn leg(&mut self, rules: &Rules, at: Time, clock: Time) -> Leg {
         let mut round = match self.round.take() {
             None => Round {
@@ -215,7 +218,8 @@ impl Desk {
         Passed::Leg
     }
 
-    /// Notes rows that are tried out of their turn as of a time. Of more than can be noted those stay that were tried last.
+    /// Notes rows that are tried out of their turn as of a time. Of more than can be noted those
+    /// stay that were tried last.
     pub fn set_aside(&mut self, keys: Vec<String>, at: Time) {
         self.aside
             .retain(|old| old.at <= at && !keys.contains(&old.key));
@@ -231,7 +235,8 @@ impl Desk {
         self.aside.truncate(count);
     }
 
-    /// Notes rows that their owner had locked when their turn came; answers how many of them found no room, and wait for their next tick.
+    /// Notes rows that their owner had locked when their turn came; answers how many of them found
+    /// no room, and wait for their next tick.
     pub fn pass_over(&mut self, keys: Vec<String>) -> usize {
         let mut bytes: usize = self.locked.iter().map(|key| written(key)).sum();
         let mut left_out = 0;
@@ -249,12 +254,14 @@ impl Desk {
         left_out
     }
 
-    /// A pass begins: what others passed over because it was locked comes first, as what somebody left does.
+    /// A pass begins: what others passed over because it was locked comes first, as what somebody
+    /// left does.
     pub fn call_up(&mut self) {
         self.orphans.append(&mut self.locked);
     }
 
-    /// As of when a row was tried out of its turn; what lies ahead of the clock was before that was set back, and does not count.
+    /// As of when a row was tried out of its turn; what lies ahead of the clock was before that was
+    /// set back, and does not count.
     pub fn tried_aside(&self, key: &str, clock: Time) -> Option<Time> {
         self.aside
             .iter()
@@ -263,7 +270,8 @@ impl Desk {
     }
 }
 
-/// What stands beside the keys of a stretch, and of a row that was tried out of its turn: names, times.
+/// What stands beside the keys of a stretch, and of a row that was tried out of its turn: names,
+/// times.
 const STRETCH: usize = 80;
 const ASIDE: usize = 32;
 

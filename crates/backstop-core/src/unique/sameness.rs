@@ -1,4 +1,5 @@
-//! Which jobs are the same work, where nobody names a key: those with the same payload, or with the same values in chosen places.
+//! Which jobs are the same work, where nobody names a key: those with the same payload, or with the
+//! same values in chosen places.
 
 use super::UniqueKey;
 use crate::name::Kind;

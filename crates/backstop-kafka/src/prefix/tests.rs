@@ -2,8 +2,9 @@ use super::{Number, Prefix};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// Plays `g10` (a batch of one record is given out that ends before 10), `t1` (batch 1 is taken in) and `c1` (a commit through batch 1
-/// is acknowledged); then compares what may be committed, and how many records are not.
+/// Plays `g10` (a batch of one record is given out that ends before 10), `t1` (batch 1 is taken in)
+/// and `c1` (a commit through batch 1 is acknowledged); then compares what may be committed, and
+/// how many records are not.
 #[track_caller]
 fn check(script: &str, offset: Option<i64>, records: usize) {
     let mut prefix = Prefix::default();

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(30);
 
-/// The mock cluster waits for three seconds before the first members get partitions; a shorter session ends before that.
+/// The mock cluster waits for three seconds before the first members get partitions; a shorter
+/// session ends before that.
 pub(crate) const SESSION: Duration = Duration::from_secs(4);
 
 /// Where to find real brokers.

@@ -73,7 +73,8 @@ async fn what_a_killed_member_had_in_hand_goes_to_the_others() {
     }
 }
 
-/// Of each partition that the victim has alone, the last offset that it took in behind the batch it never ends with.
+/// Of each partition that the victim has alone, the last offset that it took in behind the batch it
+/// never ends with.
 fn beyond(ledger: &Ledger) -> BTreeMap<i32, i64> {
     let others = ledger.partitions_of("heir");
     let entries = ledger.entries().into_iter();

@@ -1,4 +1,5 @@
-//! What was taken in, by whom, in which order: one file that all members append to, and that outlives them.
+//! What was taken in, by whom, in which order: one file that all members append to, and that
+//! outlives them.
 
 use backstop_kafka::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +27,9 @@ impl Ledger {
         &self.0
     }
 
-    /// Appends a batch in one write, and has it on disk before it answers. Each entry begins a line and ends with a mark: one that
-    /// a kill has cut in the middle can neither be read nor spoil the next.
+    /// Appends a batch in one write, and has it on disk before it answers. Each entry begins a line
+    /// and ends with a mark: one that a kill has cut in the middle can neither be read nor spoil
+    /// the next.
     pub(crate) fn append(&self, member: &str, batch: &[Message]) -> Result<()> {
         let lines: String = batch.iter().map(|message| line(member, message)).collect();
         let mut file: File = OpenOptions::new().create(true).append(true).open(&self.0)?;
@@ -58,8 +60,8 @@ impl Ledger {
         entries.map(|entry| entry.partition).collect()
     }
 
-    /// The offsets that stand there more than once, by partition, each as often as it is too many; only those that were repeated after
-    /// so many entries.
+    /// The offsets that stand there more than once, by partition, each as often as it is too many;
+    /// only those that were repeated after so many entries.
     pub(crate) fn repeated(&self, after: usize) -> BTreeMap<i32, Vec<i64>> {
         let (mut seen, mut repeated) = (BTreeSet::new(), BTreeMap::<i32, Vec<i64>>::new());
         for (index, entry) in self.entries().into_iter().enumerate() {
@@ -73,8 +75,9 @@ impl Ledger {
         repeated
     }
 
-    /// So many of each partition come twice at most, each time it is handed over. That may happen more often than there are members:
-    /// what one rebalance takes from a member, the next may give back to it.
+    /// So many of each partition come twice at most, each time it is handed over. That may happen
+    /// more often than there are members: what one rebalance takes from a member, the next may give
+    /// back to it.
     pub(crate) fn check_repeated(&self, bound: usize, handovers: usize) {
         for (partition, offsets) in self.repeated(0) {
             assert!(

@@ -1,5 +1,6 @@
-//! The source against brokers over TCP: librdkafka's mock cluster, or the real ones that `BACKSTOP_KAFKA_BROKERS` names (see
-//! `scripts/kafka-real`). What only the mock can do is left out there.
+//! The source against brokers over TCP: librdkafka's mock cluster, or the real ones that
+//! `BACKSTOP_KAFKA_BROKERS` names (see `scripts/kafka-real`). What only the mock can do is left out
+//! there.
 
 mod brokers;
 mod commits;
@@ -46,7 +47,8 @@ async fn watch(
     .await;
 }
 
-/// Whatever is committed has been taken in. Commits are read first: what is taken in meanwhile does no harm.
+/// Whatever is committed has been taken in. Commits are read first: what is taken in meanwhile does
+/// no harm.
 fn check_commits(brokers: &Brokers, ledger: &Ledger) {
     let committed = brokers.committed();
     let taken: BTreeSet<(i32, i64)> = ledger

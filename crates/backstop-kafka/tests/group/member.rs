@@ -1,4 +1,5 @@
-//! A member of the group as a process of its own: this program again, told by its environment what to do.
+//! A member of the group as a process of its own: this program again, told by its environment what
+//! to do.
 
 use crate::brokers::{self, Brokers};
 use crate::ledger::Ledger;
@@ -29,7 +30,8 @@ impl Member {
         Self::spawn(&mut command(name, brokers, ledger))
     }
 
-    /// Starts one that takes in everything but the batch with this offset, of each partition: with that it never ends.
+    /// Starts one that takes in everything but the batch with this offset, of each partition: with
+    /// that it never ends.
     pub(crate) fn start_stalling(
         name: &str,
         brokers: &Brokers,

@@ -28,7 +28,8 @@ fn metrics() -> &'static Snapshotter {
     })
 }
 
-/// What stands under each name for a topic, over all partitions. Counters begin anew each time they are read.
+/// What stands under each name for a topic, over all partitions. Counters begin anew each time they
+/// are read.
 fn figures(topic: &str) -> BTreeMap<String, u64> {
     let mut figures = BTreeMap::new();
     for (key, _, _, value) in metrics().snapshot().into_vec() {

@@ -1,5 +1,6 @@
-//! Pushes that may have to wait for somebody's transaction: with a unique key, to a queue that has a bound, or to one that nobody here
-//! has seen and that somebody else may be about to make. Those of one queue go together, and those of others pass them by.
+//! Pushes that may have to wait for somebody's transaction: with a unique key, to a queue that has
+//! a bound, or to one that nobody here has seen and that somebody else may be about to make. Those
+//! of one queue go together, and those of others pass them by.
 
 use super::known::each;
 use super::{Call, Place, WAITING_MAX, Way};
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
-/// Statements of all lanes under way at once, if half of the connections are as many: the rest is for those who need not wait.
+/// Statements of all lanes under way at once, if half of the connections are as many: the rest is
+/// for those who need not wait.
 const SLOTS_MAX: usize = 4;
 /// Statements of one lane: a queue that is still to come into being would hold up each of them.
 const OF_A_QUEUE_MAX: usize = 2;

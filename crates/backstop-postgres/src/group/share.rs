@@ -1,4 +1,5 @@
-//! Pushes that wait for nobody: whatever is handed in while the last statements are under way is the next one.
+//! Pushes that wait for nobody: whatever is handed in while the last statements are under way is
+//! the next one.
 
 use super::{Call, Place, WAITING_MAX, Way};
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX};
@@ -8,16 +9,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::sleep;
 
-/// Statements under way at once: one that waits for the disk, and one that the server works on meanwhile.
+/// Statements under way at once: one that waits for the disk, and one that the server works on
+/// meanwhile.
 const UNDER_WAY_MAX: usize = 2;
 /// Jobs that are worth a statement, however many callers there are.
 const BESIDE_MIN: usize = 250;
 /// Callers that are worth a statement beside another: it costs as much as a dozen jobs.
 const SHARE_MIN: usize = 12;
-/// How long fewer of them wait for the other to end: one that waits for somebody's lock must not keep everybody waiting.
+/// How long fewer of them wait for the other to end: one that waits for somebody's lock must not
+/// keep everybody waiting.
 const BESIDE_WAIT: Duration = Duration::from_millis(2);
-/// How long a statement is held back for callers that were answered a moment ago: most of them have more to push, and come back
-/// one after the other.
+/// How long a statement is held back for callers that were answered a moment ago: most of them have
+/// more to push, and come back one after the other.
 const RETURN_WAIT: Duration = Duration::from_micros(200);
 /// Looks for another call that find none before a statement is sent, where nobody is expected back.
 const QUIET_MAX: usize = 8;
@@ -86,7 +89,8 @@ async fn gather(way: Way, mut waiting: mpsc::Receiver<Call>, traffic: Arc<Traffi
     }
 }
 
-/// How many callers there are, as far as can be told: those that wait, those under way, and those that were answered a moment ago.
+/// How many callers there are, as far as can be told: those that wait, those under way, and those
+/// that were answered a moment ago.
 #[derive(Default)]
 struct Traffic {
     /// Calls that are not under way yet, and their jobs.
@@ -136,8 +140,8 @@ impl Traffic {
         self.returning.load(Ordering::Acquire) > self.waiting.load(Ordering::Acquire)
     }
 
-    /// Calls that make a statement: a fair part of all callers, so that statements beside each other are alike. Callers that are
-    /// answered together stay together.
+    /// Calls that make a statement: a fair part of all callers, so that statements beside each
+    /// other are alike. Callers that are answered together stay together.
     fn share(&self) -> usize {
         let here = self
             .waiting
@@ -177,8 +181,8 @@ impl Next {
         }
     }
 
-    /// Takes calls in until they are worth a statement: waits a moment for callers that were answered last, and while another
-    /// is under way for that.
+    /// Takes calls in until they are worth a statement: waits a moment for callers that were
+    /// answered last, and while another is under way for that.
     async fn fill(&mut self, waiting: &mut mpsc::Receiver<Call>, traffic: &Traffic) {
         let patience = sleep(BESIDE_WAIT);
         tokio::pin!(patience);

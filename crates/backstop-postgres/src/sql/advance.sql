@@ -1,8 +1,10 @@
--- Takes in what was decided about keys. Answers for those whose lease was not the current one: their number from 1 on and true;
--- and for those that are due now or at some time: their number and false.
--- stream names; then per decision, by stream and key, none twice: which of them, key, number, turn, how many had arrived, watermark,
--- standing, then (0 keep, 1 release, 2 clear), until or when, the last end that is not cut short; per count: decision, what, number;
--- per record that goes: decision, position; per record that stays: decision, position, step, tenant, time, payload; now
+-- Takes in what was decided about keys. Answers for those whose lease was not the current one:
+-- their number from 1 on and true; and for those that are due now or at some time: their number and
+-- false. stream names; then per decision, by stream and key, none twice: which of them, key,
+-- number, turn, how many had arrived, watermark, standing, then (0 keep, 1 release, 2 clear), until
+-- or when, the last end that is not cut short; per count: decision, what, number; per record that
+-- goes: decision, position; per record that stays: decision, position, step, tenant, time, payload;
+-- now
 CREATE FUNCTION advance(p_streams text[], p_stream_at int[], p_keys text[], p_numbers bigint[], p_turns bigint[], p_seen bigint[],
   p_watermarks bigint[], p_standings bytea[], p_thens smallint[], p_times bigint[], p_longest bigint[],
   p_count_of int[], p_count_whats smallint[], p_count_numbers bigint[], p_drop_of int[], p_drop_positions bigint[],
@@ -54,8 +56,8 @@ BEGIN
     GROUP BY x.stream, x.what;
 END $$;
 
--- Those of some decisions that are not applied, and never were. A turn that was taken in before counts as applied, and so does the end
--- of a key that is not there.
+-- Those of some decisions that are not applied, and never were. A turn that was taken in before
+-- counts as applied, and so does the end of a key that is not there.
 CREATE FUNCTION stale_advances(p_streams int[], p_keys text[], p_numbers bigint[], p_turns bigint[], p_thens smallint[], p_applied int[])
 RETURNS SETOF int LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,8 +1,9 @@
--- Does something to jobs, as `backstop_core::amend` permits: 0 retry, 1 cancel, 2 delete, 3 move. Answers for those it did not: their
--- number from 1 on, why, and for a key of another live job, whose. With a filter, a job that does not fit any more is passed
--- in silence.
--- 0 not found, 1 running, 2 done, 3 ready, 4 ended, 5 twin, 6 does not fit, 7 alive, 8 full, 10 and its state: not in the one that was meant
--- ids, action, the queue to move to, the state that is meant; filter: whether there is one, queue, kind, state, fingerprint; now
+-- Does something to jobs, as `backstop_core::amend` permits: 0 retry, 1 cancel, 2 delete, 3 move.
+-- Answers for those it did not: their number from 1 on, why, and for a key of another live job,
+-- whose. With a filter, a job that does not fit any more is passed in silence. 0 not found, 1
+-- running, 2 done, 3 ready, 4 ended, 5 twin, 6 does not fit, 7 alive, 8 full, 10 and its state: not
+-- in the one that was meant ids, action, the queue to move to, the state that is meant; filter:
+-- whether there is one, queue, kind, state, fingerprint; now
 CREATE FUNCTION amend(p_ids uuid[], p_action int, p_to text, p_only smallint, p_filtered boolean, p_queue text, p_kind text,
   p_state smallint, p_fingerprint bigint, p_now bigint)
 RETURNS TABLE (at int, refusal int, twin uuid) LANGUAGE plpgsql AS $$
@@ -23,7 +24,8 @@ BEGIN
   v_names := CASE p_action WHEN 0 THEN ARRAY(SELECT q.name FROM queue q WHERE q.id = ANY (v_queues)) WHEN 3 THEN ARRAY[p_to] ELSE '{}' END;
   v_rooms := rooms(v_names);
   v_full := ARRAY(SELECT u.name FROM unnest(v_names, v_rooms) u(name, room) WHERE u.room <= 0);
-  -- Claims pass jobs without a touch: whoever takes one out of the line keeps them waiting meanwhile.
+  -- Claims pass jobs without a touch: whoever takes one out of the line keeps them waiting
+  -- meanwhile.
   v_locked := ARRAY(SELECT q.id FROM queue q WHERE q.id = ANY (v_queues) ORDER BY q.id FOR UPDATE);
   PERFORM 1 FROM lease l WHERE l.no = ANY (ARRAY(SELECT lease_of(j.queue, j.level, j.seq) FROM job j WHERE j.id = ANY (p_ids)))
     ORDER BY l.no + 0 FOR UPDATE;
@@ -72,13 +74,15 @@ BEGIN
       SELECT CASE WHEN f.state IN (4, 6) THEN f.state ELSE 5 END, f.fingerprint INTO v_state, v_fingerprint
         FROM finished f WHERE f.id = p_id;
       IF v_state IS NULL THEN
-        -- It may have been promoted between the looks: then it is in line now, and cannot leave it unseen.
+        -- It may have been promoted between the looks: then it is in line now, and cannot leave it
+        -- unseen.
         SELECT * INTO v_job FROM job j WHERE j.id = p_id FOR UPDATE;
         v_state := CASE WHEN FOUND THEN 1 END;
       END IF;
     END IF;
   END IF;
-  -- A job that came in after the queues were locked is not there yet. One whose queue is missing can be deleted.
+  -- A job that came in after the queues were locked is not there yet. One whose queue is missing
+  -- can be deleted.
   refusal := CASE
     WHEN v_state IS NULL THEN 0
     WHEN NOT v_job.queue = ANY (p_locked) AND (p_action <> 2 OR EXISTS (SELECT 1 FROM queue q WHERE q.id = v_job.queue)) THEN 0
@@ -146,9 +150,10 @@ BEGIN
   END IF;
 END $$;
 
--- The next jobs in order of arrival that a filter fits and an action could apply to, at most so many; looks at no more than
--- `p_looks` jobs. `next_no` is where to go on, NULL at the end; the row with no id only says that.
--- after which number, filter: queue, kind, states by bit, fingerprint; how many, how many to look at
+-- The next jobs in order of arrival that a filter fits and an action could apply to, at most so
+-- many; looks at no more than `p_looks` jobs. `next_no` is where to go on, NULL at the end; the row
+-- with no id only says that. after which number, filter: queue, kind, states by bit, fingerprint;
+-- how many, how many to look at
 CREATE FUNCTION pick(p_after bigint, p_queue text, p_kind text, p_states int, p_fingerprint bigint, p_max int, p_looks int)
 RETURNS TABLE (id uuid, next_no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

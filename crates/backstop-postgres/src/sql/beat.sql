@@ -1,6 +1,7 @@
--- Keeps claims alive; answers which of the named leases are lost, by number from 1 on: those that are not current, and under which
--- their jobs were not settled. The end of a claim follows `backstop_core::lease::extended`.
--- worker, its queues, per lease: id, queue, number; the new end, the last end that is not cut short, now
+-- Keeps claims alive; answers which of the named leases are lost, by number from 1 on: those that
+-- are not current, and under which their jobs were not settled. The end of a claim follows
+-- `backstop_core::lease::extended`. worker, its queues, per lease: id, queue, number; the new end,
+-- the last end that is not cut short, now
 CREATE FUNCTION beat(p_worker text, p_served text, p_ids uuid[], p_queues text[], p_numbers bigint[], p_until bigint,
   p_longest bigint, p_now bigint)
 RETURNS TABLE (lost int) LANGUAGE plpgsql AS $$

@@ -1,10 +1,12 @@
--- What must not happen twice at once in a queue with a bound: a push, or a death. Held to the end of the transaction.
+-- What must not happen twice at once in a queue with a bound: a push, or a death. Held to the end
+-- of the transaction.
 CREATE FUNCTION bound_lock(p_queue int, p_dead boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock(((ticket_tag() + 1)::bigint << 48) - 3 - 2 * p_queue::bigint - p_dead::int);
 END $$;
 
--- How many jobs of a queue are live, done and dead. One statement: what is added up meanwhile is in one of the two.
+-- How many jobs of a queue are live, done and dead. One statement: what is added up meanwhile is in
+-- one of the two.
 CREATE FUNCTION counted(p_queue int, OUT live bigint, OUT done bigint, OUT dead bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE v_from record;
@@ -22,7 +24,8 @@ CREATE FUNCTION left_of(p_bound bigint, p_taken bigint) RETURNS bigint LANGUAGE 
   SELECT CASE WHEN p_bound < 0 THEN 9223372036854775807 ELSE p_bound END - p_taken
 $$;
 
--- How many more dead letters a queue holds. Nobody else's job dies in it until this transaction ends.
+-- How many more dead letters a queue holds. Nobody else's job dies in it until this transaction
+-- ends.
 CREATE FUNCTION dead_room(p_queue int) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM bound_lock(p_queue, true);
@@ -30,8 +33,8 @@ BEGIN
   RETURN (SELECT left_of(q.dead_max, (counted(p_queue)).dead) FROM queue q WHERE q.id = p_queue);
 END $$;
 
--- How many more live jobs each of these queues holds; NULL where there is no bound. Nobody else pushes to those that have one until
--- this transaction ends.
+-- How many more live jobs each of these queues holds; NULL where there is no bound. Nobody else
+-- pushes to those that have one until this transaction ends.
 CREATE FUNCTION rooms(p_names text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
   v_rooms bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(p_names)]);
@@ -47,7 +50,8 @@ BEGIN
   RETURN v_rooms;
 END $$;
 
--- How many jobs of a full queue may give way to newer ones, and what becomes of them: 5 dead, 6 cancelled.
+-- How many jobs of a full queue may give way to newer ones, and what becomes of them: 5 dead, 6
+-- cancelled.
 CREATE FUNCTION spare(p_queue int, OUT jobs bigint, OUT state smallint) LANGUAGE plpgsql AS $$
 BEGIN
   state := (SELECT CASE q.overflow WHEN 'dead_letter_oldest' THEN 5 WHEN 'drop_oldest' THEN 6 END FROM queue q WHERE q.id = p_queue);
@@ -55,13 +59,15 @@ BEGIN
     jobs := 0;
     RETURN;
   END IF;
-  -- Claims pass jobs without a touch: whoever takes one out of the line keeps them waiting meanwhile.
+  -- Claims pass jobs without a touch: whoever takes one out of the line keeps them waiting
+  -- meanwhile.
   PERFORM 1 FROM queue q WHERE q.id = p_queue FOR UPDATE;
   jobs := CASE WHEN state = 5 THEN dead_room(p_queue) ELSE 9223372036854775807 END;
 END $$;
 
--- Locks those of these queues in which a job may have to give way, before the first does: queues, then their deaths, each by number,
--- as claims and settlements have it. Job by job, two that push to several full queues would wait in a circle.
+-- Locks those of these queues in which a job may have to give way, before the first does: queues,
+-- then their deaths, each by number, as claims and settlements have it. Job by job, two that push
+-- to several full queues would wait in a circle.
 CREATE FUNCTION lock_crowded(p_names text[], p_queue_at int[], p_rooms bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_crowded int[] := ARRAY(
@@ -75,8 +81,9 @@ BEGIN
   PERFORM bound_lock(c, true) FROM unnest(v_crowded) c JOIN queue q ON q.id = c WHERE q.overflow = 'dead_letter_oldest' ORDER BY c;
 END $$;
 
--- Ends the oldest ready job of the least urgent; answers whether there was one. The queue must be locked.
--- The cursor goes on to its place: victims that a long transaction keeps alive are not walked over by the next search.
+-- Ends the oldest ready job of the least urgent; answers whether there was one. The queue must be
+-- locked. The cursor goes on to its place: victims that a long transaction keeps alive are not
+-- walked over by the next search.
 CREATE FUNCTION give_way(p_queue int, p_state smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_reached reached%ROWTYPE;

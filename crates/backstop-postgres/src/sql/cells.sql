@@ -13,9 +13,9 @@ BEGIN
   RETURN QUERY SELECT c.name, c.version, c.value FROM cell c WHERE c.name >= p_from ORDER BY c.name LIMIT p_max;
 END $$;
 
--- Changes cells one after the other, as `backstop_core::port::Swap::judge` says. Answers for those it did not: their number from 1 on
--- and what stands; no version where nothing does.
--- per change: name, the version seen, the version it gets, value
+-- Changes cells one after the other, as `backstop_core::port::Swap::judge` says. Answers for those
+-- it did not: their number from 1 on and what stands; no version where nothing does. per change:
+-- name, the version seen, the version it gets, value
 CREATE FUNCTION swap(p_names text[], p_seen bigint[], p_versions bigint[], p_values bytea[])
 RETURNS TABLE (at int, version bigint, value bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

@@ -1,7 +1,8 @@
--- Takes dead letters in; answers for those that were not: their number from 1 on, whether their queue's dead letters are at
--- their bound, and whether another queue has their id; if neither, their id is known. Each goes through `job`, whose unique ids are where pushes of one id meet.
--- per letter: queue, id, level, kind, payload, time, key, its states, its end, policy, attempts, lost leases, requeues, when it came in,
--- when it died, reason, history, fingerprint
+-- Takes dead letters in; answers for those that were not: their number from 1 on, whether their
+-- queue's dead letters are at their bound, and whether another queue has their id; if neither,
+-- their id is known. Each goes through `job`, whose unique ids are where pushes of one id meet. per
+-- letter: queue, id, level, kind, payload, time, key, its states, its end, policy, attempts, lost
+-- leases, requeues, when it came in, when it died, reason, history, fingerprint
 CREATE FUNCTION bury(p_queues text[], p_ids uuid[], p_levels smallint[], p_kinds text[], p_payloads bytea[], p_run_ats bigint[],
   p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[], p_attempts int[], p_lost int[], p_requeues int[],
   p_inserted_ats bigint[], p_finished_ats bigint[], p_reasons text[], p_histories bytea[], p_fingerprints bigint[])
@@ -53,8 +54,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Dead letters of a queue, or of all, by what they died of: the largest groups first. They are counted in the index.
--- queue, how many
+-- Dead letters of a queue, or of all, by what they died of: the largest groups first. They are
+-- counted in the index. queue, how many
 CREATE FUNCTION groups(p_queue text, p_max int)
 RETURNS TABLE (queue text, fingerprint bigint, jobs bigint, first_at bigint, last_at bigint, sample uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -67,7 +68,8 @@ BEGIN
     FROM (
       SELECT q.name, q.id AS queue, c.* FROM queue q CROSS JOIN LATERAL (
         SELECT f.fingerprint, count(*) AS jobs, min(f.finished_at) AS first_at, max(f.finished_at) AS last_at FROM (
-          -- In the order of the one index that has only letters of this queue: no other will do, whatever the server believes.
+          -- In the order of the one index that has only letters of this queue: no other will do,
+          -- whatever the server believes.
           SELECT f.fingerprint, f.finished_at FROM finished f WHERE f.queue = q.id AND f.state = 5 AND f.fingerprint IS NOT NULL
           ORDER BY f.fingerprint, f.finished_at, f.no OFFSET 0) f
         GROUP BY f.fingerprint) c

@@ -17,8 +17,9 @@ BEGIN
   RETURN v_queue;
 END $$;
 
--- Refuses names of which so many are new that there would be more than `p_max` queues. Calls that are over at once count one after the
--- other. Nobody waits for a transaction that may go on for long: a few of those may together exceed the bound.
+-- Refuses names of which so many are new that there would be more than `p_max` queues. Calls that
+-- are over at once count one after the other. Nobody waits for a transaction that may go on for
+-- long: a few of those may together exceed the bound.
 CREATE FUNCTION check_queues(p_names text[], p_max int, p_careful boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_new text[];
 BEGIN
@@ -40,13 +41,16 @@ BEGIN
     OR EXISTS (SELECT 1 FROM finished f WHERE f.id = p_id AND f.queue + 0 <> v_queue);
 END $$;
 
--- Takes jobs in; answers for those that were not: their number from 1 on, and who holds their key, that their queue is full, or that
--- another queue has their id; nothing of it if the id is known in their queue. And for queues that have a bound: their number from -1 down.
--- Every job goes into `job` first, and on into `waiting` if it has to wait: its unique ids are where pushes of one id meet, at
--- whatever time they are to run. `p_singly` is for batches with keys, or with an id twice; `p_careful` for transactions that may
--- go on for long: they touch no id that is known. `p_lowest` and `p_highest` are given for jobs that are ready now and whose ids
--- were all made within moments: hardly any other id lies between them, and one look there takes the place of one for each job.
--- queue names; then per job: which of them, now, id, level, kind, payload, time, key, its states, its end, policy
+-- Takes jobs in; answers for those that were not: their number from 1 on, and who holds their key,
+-- that their queue is full, or that another queue has their id; nothing of it if the id is known in
+-- their queue. And for queues that have a bound: their number from -1 down. Every job goes into
+-- `job` first, and on into `waiting` if it has to wait: its unique ids are where pushes of one id
+-- meet, at whatever time they are to run. `p_singly` is for batches with keys, or with an id twice;
+-- `p_careful` for transactions that may go on for long: they touch no id that is known. `p_lowest`
+-- and `p_highest` are given for jobs that are ready now and whose ids were all made within moments:
+-- hardly any other id lies between them, and one look there takes the place of one for each job.
+-- queue names; then per job: which of them, now, id, level, kind, payload, time, key, its states,
+-- its end, policy
 CREATE FUNCTION enqueue_jobs(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
   p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[],
   p_singly boolean, p_careful boolean, p_lowest uuid DEFAULT NULL, p_highest uuid DEFAULT NULL, p_max_queues int DEFAULT 10000)
@@ -69,7 +73,8 @@ BEGIN
   IF array_position(v_queues, NULL) IS NOT NULL AND NOT p_singly AND cardinality(known_outside(2, p_ids)) = 0
     AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.name = ANY (p_queues) AND q.max_size IS NOT NULL)
   THEN
-    -- All of them are new, and so are queues: those come into being with their jobs, and need not be looked at one by one.
+    -- All of them are new, and so are queues: those come into being with their jobs, and need not
+    -- be looked at one by one.
     v_queues := ARRAY(SELECT queue_or_new(n) FROM unnest(p_queues) n);
   END IF;
   IF array_position(v_queues, NULL) IS NOT NULL THEN
@@ -87,8 +92,9 @@ BEGIN
   END IF;
   IF p_lowest IS NOT NULL THEN
     BEGIN
-      -- The places are drawn in a subquery of their own: seq and no are one number. By subscripts: PL/pgSQL has its arrays taken apart,
-      -- and an unnest of all of them keeps each in a store of its own first, which was a fifth of the insert.
+      -- The places are drawn in a subquery of their own: seq and no are one number. By subscripts:
+      -- PL/pgSQL has its arrays taken apart, and an unnest of all of them keeps each in a store of
+      -- its own first, which was a fifth of the insert.
       INSERT INTO job (seq, no, run_at, inserted_at, queue, attempts, lost, requeues, level, id, kind, payload, retry)
       SELECT s, s, coalesce(p_run_ats[o], p_nows[o]), p_nows[o], v_queues[p_queue_at[o]], 0, 0, 0, p_levels[o], p_ids[o], p_kinds[o],
         p_payloads[o], p_retries[o] FROM (SELECT nextval('line'), o FROM generate_series(1, cardinality(p_ids)) o) x(s, o);
@@ -137,8 +143,9 @@ BEGIN
   END IF;
 END $$;
 
--- The same for queues some of which have a bound, job by job as `backstop_core::bounds` says. Tells which queues these are, by number
--- from -1 down: whoever pushes to them may have to wait for others.
+-- The same for queues some of which have a bound, job by job as `backstop_core::bounds` says. Tells
+-- which queues these are, by number from -1 down: whoever pushes to them may have to wait for
+-- others.
 CREATE FUNCTION enqueue_bounded(p_queues text[], p_queue_at int[], p_nows bigint[], p_ids uuid[], p_levels smallint[], p_kinds text[],
   p_payloads bytea[], p_run_ats bigint[], p_keys text[], p_key_states smallint[], p_key_untils bigint[], p_retries bytea[])
 RETURNS TABLE (at int, holder uuid, is_full boolean, is_conflict boolean) LANGUAGE plpgsql AS $$

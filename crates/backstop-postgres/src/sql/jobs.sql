@@ -1,4 +1,5 @@
--- Jobs by id, in this order; those that do not exist are left out. One whose queue is missing comes without its name.
+-- Jobs by id, in this order; those that do not exist are left out. One whose queue is missing comes
+-- without its name.
 CREATE FUNCTION jobs_by_id(p_ids uuid[])
 RETURNS TABLE (id uuid, queue text, kind text, state smallint, payload bytea, level smallint, attempts int, lost int, requeues int,
   run_at bigint, inserted_at bigint, finished_at bigint, unique_key text, retry bytea, history bytea, reason text, worker text, until bigint,
@@ -70,8 +71,9 @@ BEGIN
     WHERE j.queue = p_queue AND (j.level, j.seq) > (p_level, p_seq) ORDER BY j.level, j.seq LIMIT p_looks;
 END $$;
 
--- Ended jobs of a queue, or of all if there is none named, in one state behind a place, newest or oldest first; only those dead of one thing if so asked.
--- queue, state, fingerprint, whether oldest first, place: time and number; how many rows to look at
+-- Ended jobs of a queue, or of all if there is none named, in one state behind a place, newest or
+-- oldest first; only those dead of one thing if so asked. queue, state, fingerprint, whether oldest
+-- first, place: time and number; how many rows to look at
 CREATE FUNCTION list_finished(p_queue int, p_state smallint, p_fingerprint bigint, p_oldest boolean, p_at bigint, p_no bigint, p_looks int)
 RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -121,8 +123,8 @@ BEGIN
   END IF;
 END $$;
 
--- Jobs newest first by arrival, before a number; only running ones, or only those dead of one thing, if so asked.
--- number, whether running ones only, fingerprint, how many rows to look at
+-- Jobs newest first by arrival, before a number; only running ones, or only those dead of one
+-- thing, if so asked. number, whether running ones only, fingerprint, how many rows to look at
 CREATE FUNCTION list_arrivals(p_no bigint, p_running boolean, p_fingerprint bigint, p_looks int)
 RETURNS TABLE (id uuid, queue int, kind text, state smallint, at bigint, no bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

@@ -1,4 +1,5 @@
--- The rule of `backstop_core::unique::Hold::is_held`; a job that is gone left its key behind because its last state held it.
+-- The rule of `backstop_core::unique::Hold::is_held`; a job that is gone left its key behind
+-- because its last state held it.
 CREATE FUNCTION is_held(p_states smallint, p_until bigint, p_state smallint, p_now bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
   SELECT (p_until IS NULL OR p_now < p_until) AND (p_state IS NULL OR (p_states >> p_state) & 1 = 1)
@@ -10,7 +11,8 @@ BEGIN
   RETURN (SELECT k.id FROM key k WHERE k.queue = p_queue AND k.key = p_key AND is_held(k.states, k.until, state_of(k.id), p_now));
 END $$;
 
--- Who holds these keys of a queue, or had them last and still lives: their numbers from 1 on; others are left out. No state: the job is gone.
+-- Who holds these keys of a queue, or had them last and still lives: their numbers from 1 on;
+-- others are left out. No state: the job is gone.
 CREATE FUNCTION holders(p_queue text, p_keys text[], p_now bigint) RETURNS TABLE (at int, id uuid, state smallint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -21,12 +23,14 @@ BEGIN
     WHERE is_held(k.states, k.until, k.state, p_now) OR k.state < 4;
 END $$;
 
--- Gives a key to a job unless somebody else has it: answers who. `p_own`: the job may have had it all along.
+-- Gives a key to a job unless somebody else has it: answers who. `p_own`: the job may have had it
+-- all along.
 CREATE FUNCTION take_key(p_queue int, p_key text, p_id uuid, p_states smallint, p_until bigint, p_own boolean, p_now bigint)
 RETURNS uuid LANGUAGE plpgsql AS $$
 DECLARE v_key key%ROWTYPE;
 BEGIN
-  -- Without a lock first: who is refused must not keep the holder from ending while their own transaction goes on.
+  -- Without a lock first: who is refused must not keep the holder from ending while their own
+  -- transaction goes on.
   SELECT * INTO v_key FROM key k WHERE k.queue = p_queue AND k.key = p_key;
   IF FOUND AND NOT (p_own AND v_key.id = p_id) AND is_held(v_key.states, v_key.until, state_of(v_key.id), p_now) THEN
     RETURN v_key.id;
@@ -47,7 +51,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- What becomes of a job's key when the job is removed in its last state: it stays behind if that state holds it.
+-- What becomes of a job's key when the job is removed in its last state: it stays behind if that
+-- state holds it.
 CREATE FUNCTION leave_key(p_queue int, p_key text, p_id uuid, p_states smallint, p_until bigint, p_state smallint, p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,7 +1,7 @@
--- Takes records in; answers for those that were not: their number from 1 on, and whether their key is full; otherwise one of their
--- position is kept already.
--- stream; keys by their bytes, none twice; then per record, none twice: which of them, position, step, tenant, payload; how many
--- a key holds, now, the last end of a lease that is believed
+-- Takes records in; answers for those that were not: their number from 1 on, and whether their key
+-- is full; otherwise one of their position is kept already. stream; keys by their bytes, none
+-- twice; then per record, none twice: which of them, position, step, tenant, payload; how many a
+-- key holds, now, the last end of a lease that is believed
 CREATE FUNCTION offer(p_stream text, p_keys text[], p_key_at int[], p_positions bigint[], p_steps bigint[], p_tenants text[],
   p_payloads bytea[], p_records_max int, p_now bigint, p_latest bigint)
 RETURNS TABLE (at int, is_full boolean) LANGUAGE plpgsql AS $$

@@ -1,6 +1,6 @@
--- Makes jobs ready whose time has come, and adds up what was counted meanwhile. Looks no further back than it is told to: what was made
--- ready before is not walked over, however long it is kept alive.
--- how many, now, from when on
+-- Makes jobs ready whose time has come, and adds up what was counted meanwhile. Looks no further
+-- back than it is told to: what was made ready before is not walked over, however long it is kept
+-- alive. how many, now, from when on
 CREATE FUNCTION promote(p_max int, p_now bigint, p_from bigint) RETURNS TABLE (moved int, next_due bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE

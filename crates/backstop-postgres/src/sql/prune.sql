@@ -1,8 +1,10 @@
--- Removes ended jobs whose time is over, queue by queue as named: done, cancelled, dead, oldest first; then keys whose job is gone
--- and whose period is over, and workers silent for long. Answers how many of each state, and whether there is more.
--- per queue: name, how long done ones stay, how many of them, how long cancelled ones, how long dead ones; in all at most so many,
--- workers last seen before, now; from when on to look: three per queue, and at keys. Answers also up to when nothing is left to remove,
--- three per queue: what was removed before is not walked over, however long it is kept alive.
+-- Removes ended jobs whose time is over, queue by queue as named: done, cancelled, dead, oldest
+-- first; then keys whose job is gone and whose period is over, and workers silent for long. Answers
+-- how many of each state, and whether there is more. per queue: name, how long done ones stay, how
+-- many of them, how long cancelled ones, how long dead ones; in all at most so many, workers last
+-- seen before, now; from when on to look: three per queue, and at keys. Answers also up to when
+-- nothing is left to remove, three per queue: what was removed before is not walked over, however
+-- long it is kept alive.
 CREATE FUNCTION prune(p_queues text[], p_done_for bigint[], p_done_max bigint[], p_cancelled_for bigint[], p_dead_for bigint[],
   p_max int, p_silent_since bigint, p_now bigint, p_froms bigint[], p_keys_from bigint)
 RETURNS TABLE (done int, cancelled int, dead int, more boolean, upto bigint[]) LANGUAGE plpgsql AS $$
@@ -48,7 +50,8 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- Removes the oldest jobs of one queue and state, from when on it is told to look: those that ended by then, and so many at least.
+-- Removes the oldest jobs of one queue and state, from when on it is told to look: those that ended
+-- by then, and so many at least.
 CREATE FUNCTION prune_shelf(p_queue int, p_state smallint, p_ended_by bigint, p_surplus bigint, p_max int, p_now bigint, p_from bigint,
   OUT gone int, OUT more boolean, OUT upto bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -87,10 +90,11 @@ BEGIN
     AND NOT EXISTS (SELECT FROM finished f WHERE f.queue = p_queue) AND NOT EXISTS (SELECT FROM key k WHERE k.queue = p_queue);
 END $$;
 
--- Forgets those of these queues that are empty for so long and that nobody configured, and their totals; answers how many. A push reads
--- the number of a queue without a lock. So a queue is retired first: from then on a push looks for it under a lock and takes it back.
--- It is removed when it has been retired for longer than any push that found it before can last.
--- queue names, now, how long they were empty, how long they were retired
+-- Forgets those of these queues that are empty for so long and that nobody configured, and their
+-- totals; answers how many. A push reads the number of a queue without a lock. So a queue is
+-- retired first: from then on a push looks for it under a lock and takes it back. It is removed
+-- when it has been retired for longer than any push that found it before can last. queue names,
+-- now, how long they were empty, how long they were retired
 CREATE FUNCTION forget_queues(p_names text[], p_now bigint, p_empty_for bigint, p_retired_for bigint) RETURNS int LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE

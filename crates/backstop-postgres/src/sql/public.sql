@@ -1,6 +1,6 @@
--- For every language that speaks SQL: takes one job in with the transaction around it, and answers its id; the id of the job that
--- holds the unique key, if one does. Times are the server's. An upgrade replaces it and
--- never drops it: users may build upon it.
+-- For every language that speaks SQL: takes one job in with the transaction around it, and answers
+-- its id; the id of the job that holds the unique key, if one does. Times are the server's. An
+-- upgrade replaces it and never drops it: users may build upon it.
 CREATE OR REPLACE FUNCTION enqueue(queue text, kind text, payload json, run_at timestamptz DEFAULT NULL, priority text DEFAULT 'normal',
   unique_key text DEFAULT NULL, unique_for interval DEFAULT NULL, retry json DEFAULT NULL, id uuid DEFAULT gen_random_uuid())
 RETURNS uuid LANGUAGE plpgsql AS $$

@@ -1,4 +1,5 @@
--- All queues by name, with their counts, when the job that is claimed next was to run, and how much they hold.
+-- All queues by name, with their counts, when the job that is claimed next was to run, and how much
+-- they hold.
 CREATE FUNCTION queues()
 RETURNS TABLE (name text, paused boolean, counts bigint[], totals bigint[], next_ready bigint, max_size bigint, overflow text,
   dead_max bigint) LANGUAGE plpgsql AS $$

@@ -1,5 +1,5 @@
--- Locks those of these keys that are under the lease named, and in a turn before the one named. Answers how many records each of
--- them keeps, and NULL for the others.
+-- Locks those of these keys that are under the lease named, and in a turn before the one named.
+-- Answers how many records each of them keeps, and NULL for the others.
 CREATE FUNCTION lock_current(p_streams int[], p_keys text[], p_numbers bigint[], p_turns bigint[]) RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
   v_key record;
@@ -15,9 +15,9 @@ BEGIN
   RETURN v_kept;
 END $$;
 
--- Removes and adds records of locked keys: first what goes, then what stays; of a key that is cleared, all of them. Answers how many
--- each key keeps from now on. Keys that keep NULL are left alone.
--- per key: stream, key, what becomes of it, how many it keeps; then as in advance.sql
+-- Removes and adds records of locked keys: first what goes, then what stays; of a key that is
+-- cleared, all of them. Answers how many each key keeps from now on. Keys that keep NULL are left
+-- alone. per key: stream, key, what becomes of it, how many it keeps; then as in advance.sql
 CREATE FUNCTION move_records(p_streams int[], p_keys text[], p_thens smallint[], p_kept int[], p_drop_of int[], p_drop_positions bigint[],
   p_hold_of int[], p_hold_positions bigint[], p_hold_steps bigint[], p_hold_tenants text[], p_hold_ats bigint[], p_hold_payloads bytea[])
 RETURNS int[] LANGUAGE plpgsql AS $$
@@ -68,7 +68,8 @@ BEGIN
   RETURN p_kept;
 END $$;
 
--- Counts records and keys that keep some: per key how many it kept and how many it keeps; one with neither counts for nothing.
+-- Counts records and keys that keep some: per key how many it kept and how many it keeps; one with
+-- neither counts for nothing.
 CREATE FUNCTION tell_records(p_streams int[], p_from int[], p_to int[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO stream_tally (stream, what, number)

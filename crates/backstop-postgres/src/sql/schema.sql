@@ -1,8 +1,8 @@
 -- The tables of a store, in version 1. The functions that work on them are in the other files.
 --
--- A job is in one of three tables and moves between them: `job` while it is ready or runs, `waiting`
--- until its time comes, `finished` once it has ended. A claim changes no row of a job: it advances
--- the cursor of the queue, and writes one lease for all the jobs that the cursor passed.
+-- A job is in one of three tables and moves between them: `job` while it is ready or runs,
+-- `waiting` until its time comes, `finished` once it has ended. A claim changes no row of a job: it
+-- advances the cursor of the queue, and writes one lease for all the jobs that the cursor passed.
 --
 -- Times are microseconds since 1970. Sizes and bounds are the bits of a u64: a number below zero is
 -- larger than there can be. States: 0 scheduled, 1 ready, 2 running, 3 retrying, 4 done, 5 dead,
@@ -16,8 +16,8 @@ CREATE TABLE version (schema_version int NOT NULL);
 CREATE TABLE shape (name text PRIMARY KEY, digest text NOT NULL);
 
 -- The queues, and how much each may hold. The defaults are those of `backstop_core::Bounds`.
--- `configured`: somebody set the bounds. A queue that stays empty is retired and then forgotten: see
--- prune.sql.
+-- `configured`: somebody set the bounds. A queue that stays empty is retired and then forgotten:
+-- see prune.sql.
 CREATE TABLE queue (
   id          int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name        text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._-]{1,128}$'),
@@ -34,8 +34,8 @@ CREATE TABLE queue (
 -- cached: a place that is given later must be behind all others.
 CREATE SEQUENCE line AS bigint CACHE 1;
 
--- The ready and running jobs. `settled_lease` and `settled_tag` are the last accepted settlement, to
--- recognise its repetition. They are NULL and take no room until the job is settled once.
+-- The ready and running jobs. `settled_lease` and `settled_tag` are the last accepted settlement,
+-- to recognise its repetition. They are NULL and take no room until the job is settled once.
 CREATE TABLE job (
   seq           bigint   NOT NULL,
   no            bigint   NOT NULL,
@@ -124,12 +124,12 @@ CREATE INDEX finished_group ON finished (fingerprint, no) WHERE state = 5;
 CREATE INDEX finished_at ON finished ((state + 0), finished_at, no);
 CREATE INDEX finished_dead_at ON finished ((fingerprint + 0), finished_at, no) WHERE state = 5;
 
--- The cursor of each queue: `at` is how far its claims have come, level by level. A claim adds a row
--- and removes the one before it, instead of an update: the newest row is at the end of the index, and
--- dead tuples that a long transaction keeps are never read.
--- `swept`, `swept_at` and `pending` say how far behind the cursor late jobs were looked for, when, and
--- which transactions were open then; see sweep.sql. `low` says for each level from which place on
--- `returned` has rows. Only the holder of the queue's lock writes here.
+-- The cursor of each queue: `at` is how far its claims have come, level by level. A claim adds a
+-- row and removes the one before it, instead of an update: the newest row is at the end of the
+-- index, and dead tuples that a long transaction keeps are never read. `swept`, `swept_at` and
+-- `pending` say how far behind the cursor late jobs were looked for, when, and which transactions
+-- were open then; see sweep.sql. `low` says for each level from which place on `returned` has rows.
+-- Only the holder of the queue's lock writes here.
 CREATE TABLE reached (
   queue    int      NOT NULL,
   step     bigint   NOT NULL,
@@ -142,9 +142,9 @@ CREATE TABLE reached (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- The leases: each is for jobs of one queue and level with places from `lo` to `hi`. `handed` says
--- which of these places were given out; NULL means all of them. `given_back` are places that left the
--- lease and are still in line; the jobs of the others that left it are no longer in `job`. `begun` are
--- the places whose runs are known to have started. `since` is the time of the claim.
+-- which of these places were given out; NULL means all of them. `given_back` are places that left
+-- the lease and are still in line; the jobs of the others that left it are no longer in `job`.
+-- `begun` are the places whose runs are known to have started. `since` is the time of the claim.
 -- `lease_line` ends with `hi`, so that a search behind a place meets only leases that reach it.
 CREATE TABLE lease (
   no              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -195,8 +195,8 @@ CREATE TABLE worker (
   seen_at bigint NOT NULL
 ) WITH (fillfactor = 50);
 
--- How many jobs a queue has in each state, and how many it ever had. The newest row of a queue counts,
--- as in `reached`.
+-- How many jobs a queue has in each state, and how many it ever had. The newest row of a queue
+-- counts, as in `reached`.
 CREATE TABLE total (
   queue           int    NOT NULL,
   scheduled       bigint NOT NULL DEFAULT 0,
@@ -214,9 +214,9 @@ CREATE TABLE total (
   PRIMARY KEY (queue, step)
 ) WITH (fillfactor = 100, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Changes of these counts that are not added up yet. If every transaction changed the counts in place,
--- each would wait for the commit of the other. The rows of a transaction are found by its `xid`; see
--- tell.sql.
+-- Changes of these counts that are not added up yet. If every transaction changed the counts in
+-- place, each would wait for the commit of the other. The rows of a transaction are found by its
+-- `xid`; see tell.sql.
 CREATE TABLE tally (
   queue           int  NOT NULL,
   scheduled       int  NOT NULL DEFAULT 0,
@@ -234,8 +234,8 @@ CREATE TABLE tally (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 CREATE INDEX tally_xid ON tally (xid);
 
--- How far the changes of counts are added up, those of jobs and those of streams: the changes of all
--- transactions before `xid` are, except those of `pending`. The newest row counts.
+-- How far the changes of counts are added up, those of jobs and those of streams: the changes of
+-- all transactions before `xid` are, except those of `pending`. The newest row counts.
 CREATE TABLE added (
   step    bigint  NOT NULL,
   streams boolean NOT NULL,
@@ -258,12 +258,12 @@ CREATE TABLE stream (
   name text COLLATE "C" NOT NULL UNIQUE CHECK (name ~ '^[A-Za-z0-9._-]{1,128}$')
 );
 
--- The keys of a stream, each changed in place. `number` and `turn` are those of the lease that the key
--- is or was under last, to recognise a repetition; `until` and `worker` are set only while a worker
--- has the key. `records` is how many records it holds. `due_take` is `number` if the key was taken
--- because it was due: a repeated take of due keys finds it by that.
--- A record that comes in order changes its row twice, and no column that an index knows. The fill
--- factor leaves room in each page for the new versions of all its rows (heap-only updates).
+-- The keys of a stream, each changed in place. `number` and `turn` are those of the lease that the
+-- key is or was under last, to recognise a repetition; `until` and `worker` are set only while a
+-- worker has the key. `records` is how many records it holds. `due_take` is `number` if the key was
+-- taken because it was due: a repeated take of due keys finds it by that. A record that comes in
+-- order changes its row twice, and no column that an index knows. The fill factor leaves room in
+-- each page for the new versions of all its rows (heap-only updates).
 CREATE TABLE stream_key (
   watermark bigint,
   arrived   bigint NOT NULL DEFAULT 0,
@@ -279,14 +279,14 @@ CREATE TABLE stream_key (
   standing  bytea  NOT NULL DEFAULT '',
   PRIMARY KEY (stream, key)
 ) WITH (fillfactor = 40, toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.2, autovacuum_vacuum_threshold = 20000);
--- The sum `stream + 0` keeps these indexes apart from the primary key. Otherwise the planner may take
--- one for the other while the table looks empty, and its plans stay when the table has filled.
+-- The sum `stream + 0` keeps these indexes apart from the primary key. Otherwise the planner may
+-- take one for the other while the table looks empty, and its plans stay when the table has filled.
 CREATE INDEX stream_key_due ON stream_key ((stream + 0), due) WHERE due IS NOT NULL;
 CREATE INDEX stream_key_due_take ON stream_key (due_take) WHERE due_take IS NOT NULL;
 CREATE INDEX stream_key_holding ON stream_key ((stream + 0), key) WHERE records > 0;
 
--- The records that keys hold. Only the transaction that has locked the row of the key adds or removes
--- one.
+-- The records that keys hold. Only the transaction that has locked the row of the key adds or
+-- removes one.
 CREATE TABLE stream_record (
   position bigint NOT NULL,
   step     bigint NOT NULL,

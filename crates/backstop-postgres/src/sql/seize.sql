@@ -1,9 +1,11 @@
--- Takes over jobs of expired claims, as `backstop_core::lease::is_expired` says, the earliest claim first; what is left of it, if
--- this was done before under the same number. A lease that somebody settles at this moment is not dead, and passed over. One that
--- has no jobs is removed, and the search goes on behind it.
--- Looks no further back than it is told to: leases that ended before, and are kept alive by a long transaction, are not walked over.
--- The last row has no job: it tells whether expired leases are left that another call would take, and whether some were passed over.
--- number, worker, end, how many, now, the longest end anybody can have asked for, from when on, how many emptied leases it removes
+-- Takes over jobs of expired claims, as `backstop_core::lease::is_expired` says, the earliest claim
+-- first; what is left of it, if this was done before under the same number. A lease that somebody
+-- settles at this moment is not dead, and passed over. One that has no jobs is removed, and the
+-- search goes on behind it. Looks no further back than it is told to: leases that ended before, and
+-- are kept alive by a long transaction, are not walked over. The last row has no job: it tells
+-- whether expired leases are left that another call would take, and whether some were passed over.
+-- number, worker, end, how many, now, the longest end anybody can have asked for, from when on, how
+-- many emptied leases it removes
 CREATE FUNCTION seize(p_number bigint, p_worker text, p_until bigint, p_max int, p_now bigint, p_longest bigint, p_from bigint,
   p_emptied int)
 RETURNS TABLE (queue text, level smallint, seq bigint, id uuid, kind text, payload bytea, attempts int, lost int, inserted_at bigint,
@@ -30,13 +32,15 @@ BEGIN
   -- Two calls under one number: the second waits, and then finds what the first has taken.
   PERFORM pg_advisory_xact_lock(p_number);
   IF p_max > 0 AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.number = p_number) THEN
-    -- The rule of `backstop_core::lease::moved_back`, with its minute: workers that were not heard of since the clock was set back.
+    -- The rule of `backstop_core::lease::moved_back`, with its minute: workers that were not heard
+    -- of since the clock was set back.
     FOR v_worker IN SELECT w.name, w.seen_at FROM worker w WHERE w.seen_at > p_now + 60000000 LOOP
       UPDATE lease l SET until = p_now + l.until - v_worker.seen_at WHERE l.no = ANY (ARRAY(
         SELECT l.no FROM lease l WHERE l.worker = v_worker.name AND l.until >= v_worker.seen_at FOR UPDATE SKIP LOCKED));
     END LOOP;
-    -- Page by page, from the first that has expired to the last, and then those that end impossibly late. A first page is of as many
-    -- leases as jobs are wanted: each has one, or is removed. With a hundred thousand of them no call sorts all.
+    -- Page by page, from the first that has expired to the last, and then those that end impossibly
+    -- late. A first page is of as many leases as jobs are wanted: each has one, or is removed. With
+    -- a hundred thousand of them no call sorts all.
     <<search>>
     LOOP
       v_met := 0;
@@ -46,7 +50,8 @@ BEGIN
         ORDER BY x.until, x.number, (SELECT q.name FROM queue q WHERE q.id = x.queue), x.level, x.lo
       LOOP
         v_met := v_met + 1;
-        -- What was met before is gone, has another end, or was passed over: the next page begins here.
+        -- What was met before is gone, has another end, or was passed over: the next page begins
+        -- here.
         v_from := v_found.until;
         SELECT * INTO v_lease FROM lease l WHERE l.no = v_found.no AND (l.until < p_now OR l.until > p_longest) FOR UPDATE SKIP LOCKED;
         IF NOT FOUND THEN
@@ -71,8 +76,9 @@ BEGIN
           VALUES (p_number, v_taken[1], v_taken[v_left], p_now, p_until, v_lease.queue, v_lease.level, p_worker,
             (SELECT range_agg(int8range(s, s, '[]')) FROM unnest(v_taken) s), v_lease.begun,
             coalesce(v_lease.vanished_worker, v_lease.worker), coalesce(v_lease.vanished_number, v_lease.number));
-          -- What is left begins behind what was taken. Noted among those given back, it would be met again by every call after this
-          -- one, and compared with all that were taken before: 6,000 jobs of three leases, 50 by 50, took 3.5 s instead.
+          -- What is left begins behind what was taken. Noted among those given back, it would be
+          -- met again by every call after this one, and compared with all that were taken before:
+          -- 6,000 jobs of three leases, 50 by 50, took 3.5 s instead.
           UPDATE lease SET lo = v_taken[v_left] + 1, handed = handed * int8multirange(int8range(v_taken[v_left] + 1, hi, '[]')),
             given_back = ARRAY(SELECT g FROM unnest(given_back) g WHERE g > v_taken[v_left])
           WHERE no = v_lease.no;

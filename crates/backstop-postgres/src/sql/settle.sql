@@ -1,7 +1,8 @@
--- The runs that leases give the right to end, of those that are the current ones: by number from 1 on, where the job's row is, its
--- place in line, and the lease. A job is looked up by its id and a lease by its number, each on its own: left a choice, and
--- without statistics, the planner walked all jobs of a lease for each of them, at 380 ms for 1,000 runs instead of 20.
--- per lease: id, queue, number
+-- The runs that leases give the right to end, of those that are the current ones: by number from 1
+-- on, where the job's row is, its place in line, and the lease. A job is looked up by its id and a
+-- lease by its number, each on its own: left a choice, and without statistics, the planner walked
+-- all jobs of a lease for each of them, at 380 ms for 1,000 runs instead of 20. per lease: id,
+-- queue, number
 CREATE FUNCTION current_runs(p_ids uuid[], p_queues text[], p_numbers bigint[])
 RETURNS TABLE (at int, tid tid, queue int, level smallint, seq bigint, lease bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -15,7 +16,8 @@ BEGIN
   WHERE j.queue = (SELECT q.id FROM queue q WHERE q.name = u.queue);
 END $$;
 
--- Whether a settlement was accepted before, and nothing after it; with no tag, whichever it was. A job that was moved since has left the queue of the lease.
+-- Whether a settlement was accepted before, and nothing after it; with no tag, whichever it was. A
+-- job that was moved since has left the queue of the lease.
 CREATE FUNCTION is_settled(p_id uuid, p_queue text, p_number bigint, p_tag smallint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_queue int := (SELECT q.id FROM queue q WHERE q.name = p_queue);
 BEGIN
@@ -27,8 +29,9 @@ BEGIN
       AND (p_tag IS NULL OR f.settled_tag = p_tag));
 END $$;
 
--- Whether a lease has jobs; at rest are those that no other transaction ends or locks at this moment. Looks from the end: runs end
--- about in order, and whoever looks from the beginning meets all that have ended.
+-- Whether a lease has jobs; at rest are those that no other transaction ends or locks at this
+-- moment. Looks from the end: runs end about in order, and whoever looks from the beginning meets
+-- all that have ended.
 CREATE FUNCTION lease_has_jobs(p_lease lease, p_at_rest boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   RETURN (SELECT j.seq FROM job j WHERE j.queue = p_lease.queue AND j.level = p_lease.level AND j.seq BETWEEN p_lease.lo AND p_lease.hi
@@ -37,10 +40,11 @@ BEGIN
     ORDER BY j.seq DESC LIMIT 1) IS NOT NULL;
 END $$;
 
--- Removes those of these leases that have no jobs. Answers those that may have none once other transactions are over: all their jobs
--- are being ended, or somebody else has the lease locked. Of settlements that overlap none may see that it is the last one, but at
--- least one of them gets such an answer, since each ends its jobs before it looks. It calls `close_emptied` after its commit. Waiting
--- here instead would be a deadlock: each of them has the lease locked.
+-- Removes those of these leases that have no jobs. Answers those that may have none once other
+-- transactions are over: all their jobs are being ended, or somebody else has the lease locked. Of
+-- settlements that overlap none may see that it is the last one, but at least one of them gets such
+-- an answer, since each ends its jobs before it looks. It calls `close_emptied` after its commit.
+-- Waiting here instead would be a deadlock: each of them has the lease locked.
 CREATE FUNCTION close_leases(p_leases bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
   v_last bigint[] := ARRAY(SELECT l.no FROM lease l WHERE l.no = ANY (p_leases) AND NOT lease_has_jobs(l, true));
@@ -55,8 +59,9 @@ BEGIN
   RETURN ARRAY(SELECT u.no FROM unnest(v_last) u(no) WHERE NOT u.no = ANY (v_closed));
 END $$;
 
--- Removes those of these leases that have no jobs, after the transactions that have them locked are over. Answers which were removed.
--- If it fails, an emptied lease stays until it expires, and a seizer removes it.
+-- Removes those of these leases that have no jobs, after the transactions that have them locked are
+-- over. Answers which were removed. If it fails, an emptied lease stays until it expires, and a
+-- seizer removes it.
 CREATE FUNCTION close_emptied(p_leases bigint[]) RETURNS TABLE (closed bigint) LANGUAGE plpgsql AS $$
 DECLARE
   v_no bigint;
@@ -75,9 +80,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- Ends runs of one claim that succeeded, all at once: the common end. Answers which ones were stale, by number from 1 on. The
--- leases must be locked.
--- lease, queue; per run: id; their tag, whether they stay listed, now
+-- Ends runs of one claim that succeeded, all at once: the common end. Answers which ones were
+-- stale, by number from 1 on. The leases must be locked. lease, queue; per run: id; their tag,
+-- whether they stay listed, now
 CREATE FUNCTION settle_done(p_number bigint, p_queue text, p_ids uuid[], p_tag smallint, p_keep boolean, p_now bigint)
 RETURNS TABLE (stale int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -94,9 +99,10 @@ BEGIN
     RETURN;
   END IF;
   IF v_lease.leases = 1 AND p_keep THEN
-    -- By id, and in the order of the ids, which is that of all indexes of `finished`. The sums keep the planner from walking the
-    -- lease instead. With job and lease looked up for each run, and joined to the rows again, a drained job took about 16 us
-    -- of the server instead of 14, on a busy machine and together with a CHECK on `finished.state`.
+    -- By id, and in the order of the ids, which is that of all indexes of `finished`. The sums keep
+    -- the planner from walking the lease instead. With job and lease looked up for each run, and
+    -- joined to the rows again, a drained job took about 16 us of the server instead of 14, on a
+    -- busy machine and together with a CHECK on `finished.state`.
     WITH ended AS (
       DELETE FROM job j WHERE j.id = ANY (p_ids) AND j.queue + 0 = v_lease.queue AND j.level + 0 = v_lease.level
         AND j.seq + 0 BETWEEN v_lease.lo AND v_lease.hi AND (v_lease.handed IS NULL OR v_lease.handed @> j.seq)
@@ -156,8 +162,8 @@ BEGIN
   END IF;
 END $$;
 
--- Puts places back in line: they are to be claimed before those behind the cursor. Their queues must be locked.
--- per place: the lease it was under, the place
+-- Puts places back in line: they are to be claimed before those behind the cursor. Their queues
+-- must be locked. per place: the lease it was under, the place
 CREATE FUNCTION give_back(p_leases bigint[], p_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_back record;
@@ -201,13 +207,14 @@ BEGIN
 END $$;
 
 -- Ends runs, none of them named twice: first those that are done, then the others, one by one as
--- `backstop_core::verdict::Transition` says. Answers which ones were not ended: those done by number from 1 on, the others by number
--- from -1 down; and whether there was no room for the dead, as they were stale otherwise. A row with a lease is of no run: it is to be
--- closed by `close_emptied` after the commit.
--- per run that is done, claim by claim: id; per claim: where its ids end, queue, lease; the tag of those done, whether they stay
--- listed; per other run: id, queue, lease, tag, state,
--- attempts more, whether those before no longer count, lost leases more, whether it returns to its former place, time, reason,
--- fingerprint, whether its history is rewritten, history, whether it is gone at once; now
+-- `backstop_core::verdict::Transition` says. Answers which ones were not ended: those done by
+-- number from 1 on, the others by number from -1 down; and whether there was no room for the dead,
+-- as they were stale otherwise. A row with a lease is of no run: it is to be closed by
+-- `close_emptied` after the commit. per run that is done, claim by claim: id; per claim: where its
+-- ids end, queue, lease; the tag of those done, whether they stay listed; per other run: id, queue,
+-- lease, tag, state, attempts more, whether those before no longer count, lost leases more, whether
+-- it returns to its former place, time, reason, fingerprint, whether its history is rewritten,
+-- history, whether it is gone at once; now
 CREATE FUNCTION settle(p_done_ids uuid[], p_done_ends int[], p_done_queues text[], p_done_numbers bigint[], p_done_tag smallint,
   p_done_keep boolean,
   p_ids uuid[], p_queues text[], p_numbers bigint[], p_tags smallint[], p_states smallint[], p_attempts int[],
@@ -229,8 +236,9 @@ DECLARE
   v_rooms bigint[] := '{}';
   v_from int := 0;
 BEGIN
-  -- In one order for everybody, so that nobody waits in a circle. Runs of one lease may be settled at the same time by several
-  -- calls; a seizer passes over a lease that is being settled. Only who gives jobs back changes the lease, and where the queue stands.
+  -- In one order for everybody, so that nobody waits in a circle. Runs of one lease may be settled
+  -- at the same time by several calls; a seizer passes over a lease that is being settled. Only who
+  -- gives jobs back changes the lease, and where the queue stands.
   IF true = ANY (p_former) THEN
     PERFORM 1 FROM queue q WHERE q.name IN (SELECT u.queue FROM unnest(p_queues, p_states, p_former) u(queue, state, former)
       WHERE u.state = 1 AND u.former) ORDER BY q.id FOR UPDATE;
@@ -295,7 +303,8 @@ BEGIN
   PERFORM tell(e.queue, 4, NULL, count(*)::int)
     FROM unnest(v_ended, v_ended_in) e(at, queue) WHERE p_gone[e.at] GROUP BY e.queue;
   IF cardinality(v_back) > 0 THEN PERFORM give_back(v_back_of, v_back); END IF;
-  -- At the end and all at once: a row that is changed a thousand times in one transaction is read a thousand times each time.
+  -- At the end and all at once: a row that is changed a thousand times in one transaction is read a
+  -- thousand times each time.
   UPDATE lease l SET given_back = coalesce(l.given_back, '{}') || b.seqs
     FROM (SELECT u.lease, array_agg(u.seq) AS seqs FROM unnest(v_back_of, v_back) u(lease, seq) GROUP BY u.lease) b
     WHERE l.no = ANY (ARRAY[b.lease]);

@@ -1,5 +1,6 @@
--- The lease that holds a place in line, if one does. None holds a place that is to be claimed. Of those that end behind a place,
--- the first is nearly always the one: leases that are gone, and kept alive by a long transaction, ended before it.
+-- The lease that holds a place in line, if one does. None holds a place that is to be claimed. Of
+-- those that end behind a place, the first is nearly always the one: leases that are gone, and kept
+-- alive by a long transaction, ended before it.
 CREATE FUNCTION lease_of(p_queue int, p_level smallint, p_seq bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   IF EXISTS (SELECT 1 FROM returned r WHERE r.queue = p_queue AND r.level = p_level AND r.seq = p_seq) THEN RETURN NULL; END IF;
@@ -17,8 +18,8 @@ BEGIN
   RETURN v_state;
 END $$;
 
--- Which of these ids are known outside of a table: 0 job, 1 waiting. Looked up anew after a row was written: a job of the same
--- id may have moved meanwhile.
+-- Which of these ids are known outside of a table: 0 job, 1 waiting. Looked up anew after a row was
+-- written: a job of the same id may have moved meanwhile.
 CREATE FUNCTION known_outside(p_table int, p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql AS $$
 BEGIN
   RETURN ARRAY(

@@ -1,6 +1,7 @@
--- Keys and records of streams are joined to what a call is about by `stream = ANY (ARRAY[…])`: the planner cannot but look them up one
--- by one, in the order of the call. With a plain `=` it walks the whole table instead if that was empty when the plan was made,
--- and keeps the plan: with 100,000 keys a take of 1,000 then lasts longer than anybody waits.
+-- Keys and records of streams are joined to what a call is about by `stream = ANY (ARRAY[…])`: the
+-- planner cannot but look them up one by one, in the order of the call. With a plain `=` it walks
+-- the whole table instead if that was empty when the plan was made, and keeps the plan: with
+-- 100,000 keys a take of 1,000 then lasts longer than anybody waits.
 
 -- The stream of a name, made if there is none.
 CREATE FUNCTION stream_or_new(p_name text) RETURNS int LANGUAGE plpgsql AS $$
@@ -13,8 +14,8 @@ BEGIN
   RETURN v_stream;
 END $$;
 
--- Makes those of these keys that do not exist. In the order of their bytes, and before any other key is locked: everybody does it
--- like this, so that nobody waits in a circle.
+-- Makes those of these keys that do not exist. In the order of their bytes, and before any other
+-- key is locked: everybody does it like this, so that nobody waits in a circle.
 CREATE FUNCTION new_stream_keys(p_stream int, p_keys text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_new int;
 BEGIN
@@ -64,7 +65,8 @@ BEGIN
   PERFORM added_to(true, v_from.p_step, v_xid, v_snapshot);
 END $$;
 
--- A change met what it had not seen when it began, and is to be made again: the caller's next try finds it.
+-- A change met what it had not seen when it began, and is to be made again: the caller's next try
+-- finds it.
 CREATE FUNCTION changed_meanwhile() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION 'keys of a stream changed meanwhile' USING ERRCODE = 'serialization_failure';

@@ -15,9 +15,10 @@ BEGIN
   FROM stream s JOIN told t ON t.stream = s.id GROUP BY s.id, s.name ORDER BY s.name;
 END $$;
 
--- The next keys of a stream behind one, by the bytes of their names; only those that keep records, if so asked. Fewer of them, but one at
--- least, if they keep so many records that to look at all of them takes long.
--- stream, the key before, whether only those that keep records, how many, how many records
+-- The next keys of a stream behind one, by the bytes of their names; only those that keep records,
+-- if so asked. Fewer of them, but one at least, if they keep so many records that to look at all of
+-- them takes long. stream, the key before, whether only those that keep records, how many, how many
+-- records
 CREATE FUNCTION list_stream_keys(p_stream text, p_after text, p_holding boolean, p_max int, p_records_max int)
 RETURNS TABLE (key text, watermark bigint, standing bytea, records int, oldest bigint, due bigint, worker text, until bigint)
 LANGUAGE plpgsql AS $$

@@ -1,11 +1,12 @@
--- Looks for late jobs: a place is drawn before its transaction commits, and the cursor may have passed it by then. Answers where the
--- queue stands afterwards, and how many it found; they are claimed from `returned`. The queue must be locked, and where it stands be
--- noted by the caller.
+-- Looks for late jobs: a place is drawn before its transaction commits, and the cursor may have
+-- passed it by then. Answers where the queue stands afterwards, and how many it found; they are
+-- claimed from `returned`. The queue must be locked, and where it stands be noted by the caller.
 --
--- A late job belongs to a transaction that drew its places before the cursor passed them. Such a transaction either was under
--- way at the sweep before this one, or began after it: then its places are behind that sweep's cursor. So it is enough to look
--- behind the last sweep's cursor, and behind the places of those transactions that were under way then and are not any more.
--- One that takes for ever costs nothing until it ends. The lock of a transaction is seen until its rows are.
+-- A late job belongs to a transaction that drew its places before the cursor passed them. Such a
+-- transaction either was under way at the sweep before this one, or began after it: then its places
+-- are behind that sweep's cursor. So it is enough to look behind the last sweep's cursor, and
+-- behind the places of those transactions that were under way then and are not any more. One that
+-- takes for ever costs nothing until it ends. The lock of a transaction is seen until its rows are.
 CREATE FUNCTION sweep(INOUT p_reached reached, p_now bigint, OUT late int) LANGUAGE plpgsql AS $$
 DECLARE
   v_pending text[];

@@ -1,6 +1,7 @@
--- Puts keys under a lease: of those named, the ones that nobody has. Answers what is known of them, and which of them keep records and
--- how many. Rows are locked in the order of the names, which is the same for everybody, so that nobody waits in a circle.
--- stream; keys by their bytes, none twice; number, worker, end; whether also from under others' hands, whether because they are due;
+-- Puts keys under a lease: of those named, the ones that nobody has. Answers what is known of them,
+-- and which of them keep records and how many. Rows are locked in the order of the names, which is
+-- the same for everybody, so that nobody waits in a circle. stream; keys by their bytes, none
+-- twice; number, worker, end; whether also from under others' hands, whether because they are due;
 -- now, the last end of a lease that is believed
 CREATE FUNCTION lease_keys(p_stream int, p_keys text[], p_number bigint, p_worker text, p_until bigint, p_seize boolean, p_due boolean,
   p_now bigint, p_latest bigint,
@@ -20,9 +21,8 @@ BEGIN
     INTO keys, watermarks, standings, arrived, holding, counts FROM taken t;
 END $$;
 
--- The records of keys, which must be locked: of each key the highest position, and those of the lowest positions, with the number of
--- their key from 1 on.
--- stream, keys, how many records of each
+-- The records of keys, which must be locked: of each key the highest position, and those of the
+-- lowest positions, with the number of their key from 1 on. stream, keys, how many records of each
 CREATE FUNCTION window_records(p_stream int, p_keys text[], p_window int, OUT highest bigint[], OUT record_of int[], OUT positions bigint[],
   OUT steps bigint[], OUT tenants text[], OUT ats bigint[], OUT arrivals bigint[], OUT payloads bytea[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -43,12 +43,14 @@ BEGIN
     SELECT r.payload FROM stream_record r WHERE r.stream = p_stream AND r.key = u.key ORDER BY r.position LIMIT p_window) r);
 END $$;
 
--- Hands out keys by name; what is left of it, if this take was made before. Those that do not exist come into being. Answers one row:
--- per key what is known of it; which of them keep records; of these how many, the highest position and the lowest records.
--- The common case is one statement: all of them exist, and are free or somebody else's. Whatever else shows only afterwards, and is then
--- undone and done with more care. To look first took a sixth more of the server's time.
--- stream; number, worker, end; whether also from under others' hands; keys by their bytes, none twice; bytes of records after which
--- there are no more keys, how many records of each key; now, the last end of a lease that is believed
+-- Hands out keys by name; what is left of it, if this take was made before. Those that do not exist
+-- come into being. Answers one row: per key what is known of it; which of them keep records; of
+-- these how many, the highest position and the lowest records. The common case is one statement:
+-- all of them exist, and are free or somebody else's. Whatever else shows only afterwards, and is
+-- then undone and done with more care. To look first took a sixth more of the server's time.
+-- stream; number, worker, end; whether also from under others' hands; keys by their bytes, none
+-- twice; bytes of records after which there are no more keys, how many records of each key; now,
+-- the last end of a lease that is believed
 CREATE FUNCTION take(p_stream text, p_number bigint, p_worker text, p_until bigint, p_seize boolean, p_keys text[], p_bytes_max bigint,
   p_window int, p_now bigint, p_latest bigint)
 RETURNS TABLE (keys text[], watermarks bigint[], standings bytea[], arrived bigint[], holding text[], counts int[], highest bigint[],
@@ -92,8 +94,8 @@ BEGIN
     WHERE NOT p_seize AND k.number <> p_number AND k.until BETWEEN p_now AND p_latest);
 END $$;
 
--- The keys that are under this number already; otherwise leases those that nobody has, until there is enough to carry. All of them must
--- exist then, and nobody touches one while they are looked at.
+-- The keys that are under this number already; otherwise leases those that nobody has, until there
+-- is enough to carry. All of them must exist then, and nobody touches one while they are looked at.
 CREATE FUNCTION lease_singly(p_stream int, p_keys text[], p_number bigint, p_worker text, p_until bigint, p_seize boolean,
   p_bytes_max bigint, p_window int, p_now bigint, p_latest bigint,
   OUT keys text[], OUT watermarks bigint[], OUT standings bytea[], OUT arrived bigint[], OUT holding text[], OUT counts int[])
@@ -142,12 +144,13 @@ BEGIN
     CROSS JOIN LATERAL (SELECT * FROM stream_key k WHERE k.stream = p_stream AND k.key = u.key OFFSET 0) k;
 END $$;
 
--- Hands out keys that are due, the longest due first; what is left of it, if this take was made before. Answers one row as `take`
--- does, and when the next key is due. Takes of what is due in one stream wait for each other, so that a repeated one finds the first;
--- they wait for nobody else: a key that somebody changes at this moment is passed over. Looks no further back than it is told to: what
--- was due before, and is kept alive by a long transaction, is not walked over.
--- stream; number, worker, end; how many keys, bytes of records after which there are no more, how many records of each key; now,
--- the last end of a lease that is believed, from when on
+-- Hands out keys that are due, the longest due first; what is left of it, if this take was made
+-- before. Answers one row as `take` does, and when the next key is due. Takes of what is due in one
+-- stream wait for each other, so that a repeated one finds the first; they wait for nobody else: a
+-- key that somebody changes at this moment is passed over. Looks no further back than it is told
+-- to: what was due before, and is kept alive by a long transaction, is not walked over. stream;
+-- number, worker, end; how many keys, bytes of records after which there are no more, how many
+-- records of each key; now, the last end of a lease that is believed, from when on
 CREATE FUNCTION take_due(p_stream text, p_number bigint, p_worker text, p_until bigint, p_max int, p_bytes_max bigint, p_window int,
   p_now bigint, p_latest bigint, p_from bigint)
 RETURNS TABLE (keys text[], watermarks bigint[], standings bytea[], arrived bigint[], holding text[], counts int[], highest bigint[],

@@ -13,10 +13,11 @@ BEGIN
     p_jobs * (v_to = 5)::int, p_jobs * (v_to = 6)::int);
 END $$;
 
--- Where to look for changes of counts that are not added up yet. A transaction has its number before it commits: those under way when
--- it was added up are looked for by number, all others behind the highest number there was. So what was added up is not walked
--- over, however long it is kept alive. Numbers ahead of the server's own are those of another server, from which the tables were
--- copied: then all of it is looked at.
+-- Where to look for changes of counts that are not added up yet. A transaction has its number
+-- before it commits: those under way when it was added up are looked for by number, all others
+-- behind the highest number there was. So what was added up is not walked over, however long it is
+-- kept alive. Numbers ahead of the server's own are those of another server, from which the tables
+-- were copied: then all of it is looked at.
 CREATE FUNCTION tallied_from(p_streams boolean, OUT p_step bigint, OUT p_xid xid8, OUT p_pending xid8[]) LANGUAGE plpgsql AS $$
 BEGIN
   SELECT a.step, a.xid, a.pending INTO p_step, p_xid, p_pending FROM added a WHERE a.streams = p_streams ORDER BY a.step DESC LIMIT 1;
@@ -26,8 +27,8 @@ BEGIN
   END IF;
 END $$;
 
--- Notes that everything before a number is added up that could be seen in a snapshot. What this transaction itself counts from now on
--- is not: its number is among those to look for.
+-- Notes that everything before a number is added up that could be seen in a snapshot. What this
+-- transaction itself counts from now on is not: its number is among those to look for.
 CREATE FUNCTION added_to(p_streams boolean, p_step bigint, p_xid xid8, p_snapshot pg_snapshot) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO added (step, streams, xid, pending) VALUES (p_step + 1, p_streams, p_xid,
@@ -40,8 +41,8 @@ CREATE FUNCTION tallied(p_xid xid8, p_pending xid8[]) RETURNS SETOF tally LANGUA
   SELECT * FROM tally WHERE xid >= p_xid UNION ALL SELECT * FROM tally WHERE xid = ANY (p_pending) AND xid < p_xid
 $$;
 
--- Adds up what was counted, at most so many rows of it and what transactions left that took long. One at a time does, and the others
--- go on without.
+-- Adds up what was counted, at most so many rows of it and what transactions left that took long.
+-- One at a time does, and the others go on without.
 CREATE FUNCTION add_up(p_max int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_from record;

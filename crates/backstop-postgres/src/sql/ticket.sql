@@ -1,7 +1,8 @@
--- Tells everybody that places in line are about to be drawn, until this transaction ends. The key of the lock says which: those
--- behind the last one drawn so far. Whoever sweeps reads it in pg_locks. Must come before the first place is drawn. One is enough
--- for a transaction: the mark goes with the lock, also when a savepoint is rolled back.
--- Calls are assigned, not performed: PL/pgSQL evaluates a plain expression without starting an executor.
+-- Tells everybody that places in line are about to be drawn, until this transaction ends. The key
+-- of the lock says which: those behind the last one drawn so far. Whoever sweeps reads it in
+-- pg_locks. Must come before the first place is drawn. One is enough for a transaction: the mark
+-- goes with the lock, also when a savepoint is rolled back. Calls are assigned, not performed:
+-- PL/pgSQL evaluates a plain expression without starting an executor.
 CREATE FUNCTION ticket() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_mark text := current_schema() || ' ' || pg_current_xact_id();
@@ -12,7 +13,8 @@ BEGIN
   v_done := pg_advisory_xact_lock_shared((ticket_tag()::bigint << 48) | (coalesce(pg_sequence_last_value('line'), 1) - 1));
 END $$;
 
--- The same for a transaction that takes but one, and so needs no mark: that costs more than the lock.
+-- The same for a transaction that takes but one, and so needs no mark: that costs more than the
+-- lock.
 CREATE FUNCTION single_ticket() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_done text;
 BEGIN

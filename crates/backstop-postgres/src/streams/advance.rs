@@ -43,7 +43,8 @@ pub(super) async fn advance(
     Ok((answers, is_due))
 }
 
-/// Which decisions go together: each key once, in the order of streams and keys; what is decided about a key after that, later.
+/// Which decisions go together: each key once, in the order of streams and keys; what is decided
+/// about a key after that, later.
 fn rounds(advances: &[Advance]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     let mut met: HashMap<(&StreamName, &StreamKey), usize> = HashMap::new();
@@ -111,7 +112,8 @@ impl<'a> Batch<'a> {
         for at in round {
             batch.push(&advances[*at], now);
         }
-        // Where there is nothing, the function finds nothing: most keys are released, and wait for nothing.
+        // Where there is nothing, the function finds nothing: most keys are released, and wait for
+        // nothing.
         for column in [&mut batch.times, &mut batch.longest] {
             if column.iter().all(Option::is_none) {
                 column.clear();

@@ -16,7 +16,8 @@ use tokio_postgres::types::Type;
 const KEYS: i16 = -1;
 const HOLDING: i16 = -2;
 const RECORDS: i16 = -3;
-/// Records that one call looks at, to tell when the oldest of a key came in; the last key may go beyond it.
+/// Records that one call looks at, to tell when the oldest of a key came in; the last key may go
+/// beyond it.
 const RECORDS_LOOKED_AT: i32 = 20_000;
 
 /// All streams of which anything is left, or in which anything ever happened.

@@ -2,7 +2,8 @@
 
 use crate::row;
 
-/// Names that are beside each other when they are the same, each said once; and which of them each was, from 1 on.
+/// Names that are beside each other when they are the same, each said once; and which of them each
+/// was, from 1 on.
 #[derive(Default)]
 pub(super) struct Named<'a> {
     pub(super) names: Vec<&'a str>,

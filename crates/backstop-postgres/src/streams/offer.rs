@@ -67,7 +67,8 @@ struct Batch<'a> {
     keys: Vec<&'a str>,
     records: Vec<&'a Record>,
     key_at: Vec<i32>,
-    /// For each record that was offered: which of those sent it is, and whether it is that one itself.
+    /// For each record that was offered: which of those sent it is, and whether it is that one
+    /// itself.
     places: Vec<(usize, bool)>,
 }
 

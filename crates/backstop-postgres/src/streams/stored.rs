@@ -10,8 +10,8 @@ use tokio_postgres::types::FromSql;
 
 const DOING: &str = "reading keys";
 
-/// The keys in the columns of `take`. One of a name that no key can have was written by somebody's hand: it is left out, and
-/// keeps no other from its work.
+/// The keys in the columns of `take`. One of a name that no key can have was written by somebody's
+/// hand: it is left out, and keeps no other from its work.
 pub(super) fn stored(rows: &[Row]) -> Answer<Vec<StoredKey>> {
     let Some(row) = rows.first() else {
         return Ok(Vec::new());

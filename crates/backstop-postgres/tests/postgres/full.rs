@@ -1,4 +1,5 @@
-//! Full queues, as those see them who push from a transaction of their own; and what the search for a victim costs.
+//! Full queues, as those see them who push from a transaction of their own; and what the search for
+//! a victim costs.
 
 use super::{fresh_store, user};
 use backstop_core::port::Enqueued::{Full, Inserted};

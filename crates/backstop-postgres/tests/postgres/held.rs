@@ -1,18 +1,22 @@
-//! A transaction that is left open keeps every row alive that is removed meanwhile. What is called all the time must not walk over them:
-//! the blocks that a call touches do not grow with what others did and removed since, nor because the server looked meanwhile and found its
-//! tables empty. Counted by the server, not by a clock.
+//! A transaction that is left open keeps every row alive that is removed meanwhile. What is called
+//! all the time must not walk over them: the blocks that a call touches do not grow with what
+//! others did and removed since, nor because the server looked meanwhile and found its tables
+//! empty. Counted by the server, not by a clock.
 
 use super::{fresh_store, user};
 use std::collections::BTreeSet;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-/// Rounds of churn before the first look, and before the second: long enough for every index to have its height by the first.
+/// Rounds of churn before the first look, and before the second: long enough for every index to
+/// have its height by the first.
 const ROUNDS: [i64; 2] = [200, 600];
-/// From when on a process looks that looked a moment ago: ten seconds before. A round lasts a tenth of a second.
+/// From when on a process looks that looked a moment ago: ten seconds before. A round lasts a tenth
+/// of a second.
 const FROM: &str = "NOW - 10000000";
 
-/// A job is released, retried and done, each time claimed alone by somebody who wanted more; one with a key goes through a queue that has a
-/// bound; a key of a stream comes, is due and goes; a cell comes and goes. Counts are added up and done jobs are pruned.
+/// A job is released, retried and done, each time claimed alone by somebody who wanted more; one
+/// with a key goes through a queue that has a bound; a key of a stream comes, is due and goes; a
+/// cell comes and goes. Counts are added up and done jobs are pruned.
 const CHURN: &str = "
   FOR i IN FIRST .. LAST LOOP
     v_now := 1000000000 + i * 100000;
@@ -52,7 +56,8 @@ const ENDS: &str = "
     SELECT settle(ARRAY[id], '{1}', ARRAY[queue], ARRAY[number], 1::smallint, true, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
       '{}', '{}', '{}', '{}', now) $$;";
 
-/// What there is for a call: a ready job in each queue; the one of `q` claimed; a key of a stream that is due; the same taken.
+/// What there is for a call: a ready job in each queue; the one of `q` claimed; a key of a stream
+/// that is due; the same taken.
 const READY: &str = "SELECT enqueue('q', 'k', '{}', id => '019f0000-0000-7000-8000-000000000001'), enqueue('bounded', 'k', '{}');";
 const CLAIMED: &str = "SELECT count(*) FROM claim(5, 'w', NOW + 5000000, '{q}', '{9}', NOW);";
 const DUE: &str = "SELECT offer('s', '{a}', '{1}', '{60}', '{60}', '{NULL}', ARRAY[''::bytea], 100, NOW, NOW + 90000000);";
@@ -116,8 +121,8 @@ const CALLS: [(&[&str], &str); 34] = [
     (&[], "swap('{a}', '{NULL}', '{1}', ARRAY[''::bytea])"),
 ];
 
-/// What a person asks for: these may walk over what is kept alive. `workers` walks over leases, `streams` over the oldest
-/// records, the others over what stood where they begin.
+/// What a person asks for: these may walk over what is kept alive. `workers` walks over leases,
+/// `streams` over the oldest records, the others over what stood where they begin.
 const ASKED_FOR: [&str; 14] = [
     "bury",
     "cells",
@@ -156,10 +161,12 @@ async fn no_call_walks_over_what_a_snapshot_keeps_alive() {
     churn(&client, 1, ROUNDS[0]).await;
     let first = all_blocks(&inside, ROUNDS[0]).await;
     churn(&client, ROUNDS[0] + 1, ROUNDS[1]).await;
-    // What the server's own upkeep does at any time: it finds pages, and nothing in them that is alive.
+    // What the server's own upkeep does at any time: it finds pages, and nothing in them that is
+    // alive.
     client.batch_execute("ANALYZE").await.expect("statistics");
     let mut last = all_blocks(&inside, ROUNDS[1]).await;
-    // A server that is busy with everybody's schemas forgets plans between any two looks; what is walked over is there in all of them.
+    // A server that is busy with everybody's schemas forgets plans between any two looks; what is
+    // walked over is there in all of them.
     for _ in 1..PASSES_MAX {
         if grown(&first, &last).is_empty() {
             break;
@@ -217,8 +224,9 @@ async fn all_blocks(inside: &str, rounds: i64) -> Vec<i64> {
     all
 }
 
-/// The blocks of a script that is run five times, the fewest: the first time it also reads the catalogue and plans, and so does one that comes
-/// after the server's own upkeep of a table. What a call walks over, it walks over every time.
+/// The blocks of a script that is run five times, the fewest: the first time it also reads the
+/// catalogue and plans, and so does one that comes after the server's own upkeep of a table. What a
+/// call walks over, it walks over every time.
 async fn least_blocks(client: &Client, script: &str) -> i64 {
     let mut least = i64::MAX;
     for _ in 0..5 {
@@ -260,7 +268,8 @@ async fn every_function_that_can_be_called_is_looked_at_or_asked_for() {
     assert_eq!(others, ASKED_FOR.into_iter().chain(LISTS).collect());
 }
 
-/// What a transaction has counted is counted once, however long it takes, and whatever is added up before it, meanwhile and after it.
+/// What a transaction has counted is counted once, however long it takes, and whatever is added up
+/// before it, meanwhile and after it.
 #[tokio::test]
 async fn counts_are_exact_beside_transactions_that_take_long() {
     let (store, schema) = fresh_store().await;

@@ -1,13 +1,15 @@
-//! Every function that the store calls, beside 100,000 jobs of every kind, without statistics, with those of now and with those of when there was
-//! nothing: none may read a table of jobs
-//! from end to end, or walk an index further than its own work reaches. Counted by the server in rows, not by a clock.
+//! Every function that the store calls, beside 100,000 jobs of every kind, without statistics, with
+//! those of now and with those of when there was nothing: none may read a table of jobs from end to
+//! end, or walk an index further than its own work reaches. Counted by the server in rows, not by a
+//! clock.
 
 use super::{fresh_store, user};
 use std::collections::BTreeSet;
 use tokio_postgres::{Client, Transaction};
 
-/// What there is before, and never analysed: jobs that are ready, that wait, and that have ended, 100,000 of them dead; a queue `solid` whose
-/// places have no hole, and one of whose jobs 5,000 run, each under its own lease; 2,000 changes of counts that nobody has added up.
+/// What there is before, and never analysed: jobs that are ready, that wait, and that have ended,
+/// 100,000 of them dead; a queue `solid` whose places have no hole, and one of whose jobs 5,000
+/// run, each under its own lease; 2,000 changes of counts that nobody has added up.
 const OTHERS: &str = "
   ALTER TABLE job SET (autovacuum_enabled = off); ALTER TABLE waiting SET (autovacuum_enabled = off);
   ALTER TABLE finished SET (autovacuum_enabled = off); ALTER TABLE key SET (autovacuum_enabled = off);
@@ -49,7 +51,8 @@ const STREAMS: &str = "
   INSERT INTO stream_record (position, step, at, arrival, stream, key, payload)
     SELECT n * 60, 60, n, n, 1, 'full', '' FROM generate_series(1, 12000) n;";
 
-/// What a case needs besides: claims of 1,000 jobs, one of them by a worker that vanished; keys that keep nothing, and keys that are due.
+/// What a case needs besides: claims of 1,000 jobs, one of them by a worker that vanished; keys
+/// that keep nothing, and keys that are due.
 const CLAIMED: &str = "
   CREATE TEMP TABLE mine ON COMMIT DROP AS SELECT * FROM claim(7, 'w', 90000000000, '{q}', '{1000}', 5);
   CREATE TEMP TABLE lost ON COMMIT DROP AS SELECT * FROM claim(8, 'v', 6, '{q}', '{1000}', 5);
@@ -283,8 +286,9 @@ async fn no_call_reads_more_than_its_own_jobs() {
     }
 }
 
-/// What the server found when it last looked may be over: all tables were empty, with room for what had been there. `pick` alone then walks over
-/// whatever waits, for a person's change of many jobs, until the server looks again.
+/// What the server found when it last looked may be over: all tables were empty, with room for what
+/// had been there. `pick` alone then walks over whatever waits, for a person's change of many jobs,
+/// until the server looks again.
 #[tokio::test]
 async fn no_call_reads_more_than_its_own_jobs_where_the_server_believes_that_there_are_none() {
     let (_store, schema) = fresh_store().await;
@@ -315,7 +319,8 @@ async fn no_call_reads_more_than_its_own_jobs_where_the_server_believes_that_the
 /// Numbers begin anew: what was rolled back has drawn some.
 const SEEN_EMPTY: &str = "ALTER SEQUENCE line RESTART; ALTER TABLE queue ALTER id RESTART; ALTER TABLE stream ALTER id RESTART; ANALYZE";
 
-/// When 100,000 leases of one queue expire at once, each call takes over a few of them, whatever the server knows of its tables.
+/// When 100,000 leases of one queue expire at once, each call takes over a few of them, whatever
+/// the server knows of its tables.
 #[tokio::test]
 async fn no_seizure_reads_more_than_it_takes_whatever_the_planner_knows() {
     let (_store, schema) = fresh_store().await;
@@ -342,7 +347,8 @@ const ALL_RUN: &str = "
     SELECT n, n, 0, 0, CASE WHEN n < 97000 THEN 1 ELSE 2 END, 0, 0, 0, 2, gen_random_uuid(), 'k', '{}' FROM (SELECT nextval('line') n FROM generate_series(1, 100000)) x;
   SELECT count(*) FROM generate_series(1, 200) n, claim(n + 1000, 'w', 6, '{q}', '{500}', 5)";
 
-/// A connection keeps the plans it made when there was nothing, and makes others once the server knows how much there is.
+/// A connection keeps the plans it made when there was nothing, and makes others once the server
+/// knows how much there is.
 #[tokio::test]
 async fn no_call_about_streams_reads_more_than_its_own_keys_whatever_the_planner_knows() {
     let (_store, schema) = fresh_store().await;
@@ -409,8 +415,8 @@ async fn check_in(client: &mut Client, before: &str, call: &str, about: i64) {
     );
 }
 
-/// Rows read so far in this transaction: of whole tables, and by index. What is asked about all leases, or all workers, reads these tables
-/// from end to end: then by index or not is the same.
+/// Rows read so far in this transaction: of whole tables, and by index. What is asked about all
+/// leases, or all workers, reads these tables from end to end: then by index or not is the same.
 async fn rows(transaction: &Transaction<'_>) -> (i64, i64) {
     let read = "SELECT sum(seq_tup_read) FILTER (WHERE NOT relname IN ('lease', 'worker'))::bigint,
            (sum(idx_tup_fetch) + sum(seq_tup_read) FILTER (WHERE relname IN ('lease', 'worker')))::bigint FROM pg_stat_xact_user_tables

@@ -8,7 +8,8 @@ fn bouncer() -> &'static Bouncer {
     BOUNCER.get_or_init(|| Bouncer::start(servers::postgres()))
 }
 
-// Every method, races above all, and random operations: what a case shows beside that does not depend on who has the connection.
+// Every method, races above all, and random operations: what a case shows beside that does not
+// depend on who has the connection.
 backstop_testkit::contract_tests! {
     || async { crate::open(&format!("{}&pooler=transaction&connections=4", bouncer().fresh_url())).await };
     enqueue: run {

@@ -56,7 +56,8 @@ pub(crate) async fn worker_of(schema: &str) -> String {
 /// A schema, and who waits for the grants.
 type Granting = (String, oneshot::Sender<()>);
 
-/// Makes the role, and grants for all cases on one connection: a connection each would make the suite a fifth slower.
+/// Makes the role, and grants for all cases on one connection: a connection each would make the
+/// suite a fifth slower.
 fn granter() -> mpsc::Sender<Granting> {
     // Who looks at what the store is doing sees it only as a member.
     servers::postgres().sql("CREATE ROLE worker LOGIN; GRANT worker TO backstop");

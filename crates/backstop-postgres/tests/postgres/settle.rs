@@ -151,7 +151,8 @@ async fn a_seizure_goes_on_behind_emptied_leases_and_removes_them() {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "left")]).await;
     scene.claim_one("q").await;
-    // As a crash between a settlement and the removal leaves them, only many more: all end before the other, half of them at one time.
+    // As a crash between a settlement and the removal leaves them, only many more: all end before
+    // the other, half of them at one time.
     let emptied = format!(
         "INSERT INTO {schema}.lease (number, lo, hi, since, until, queue, level, worker)
          SELECT 1000000 + n, 1000000 + n, 1000000 + n, 0, l.until - greatest(n, 5000), l.queue, l.level, 'gone'

@@ -1,4 +1,5 @@
-//! Streams where PostgreSQL has ways of its own: many at once, what is left in pages and plans, rows that somebody damaged.
+//! Streams where PostgreSQL has ways of its own: many at once, what is left in pages and plans,
+//! rows that somebody damaged.
 
 use super::{fresh_store, open, user};
 use backstop_core::limits::TAKE_BYTES_MAX;
@@ -107,7 +108,8 @@ async fn number(schema: &str, sql: &str) -> i64 {
     number.expect("a number").parse().expect("a number")
 }
 
-/// Pushes, takes and decides about the same keys as others; tells how many records it brought in, and how many it handled.
+/// Pushes, takes and decides about the same keys as others; tells how many records it brought in,
+/// and how many it handled.
 async fn work(store: &dyn Store, scene: &mut Scene, worker: usize) -> (usize, usize) {
     let (mut held, mut handled) = (0, 0);
     for round in 0..30_u32 {
@@ -155,8 +157,9 @@ async fn work(store: &dyn Store, scene: &mut Scene, worker: usize) -> (usize, us
     (held, handled)
 }
 
-/// Each record is handled at most once, the counts are right, and nobody ever waits in a circle. The server counts circles of all that
-/// run beside this, so that one may be somebody else's: of three in a row it is not.
+/// Each record is handled at most once, the counts are right, and nobody ever waits in a circle.
+/// The server counts circles of all that run beside this, so that one may be somebody else's: of
+/// three in a row it is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_with_the_same_keys_lose_nothing_and_never_wait_in_a_circle() {
     let mut circles = 1;
@@ -169,7 +172,8 @@ async fn many_with_the_same_keys_lose_nothing_and_never_wait_in_a_circle() {
     assert_eq!(circles, 0);
 }
 
-/// Has many work on the same keys; tells how often somebody on the server waited in a circle meanwhile.
+/// Has many work on the same keys; tells how often somebody on the server waited in a circle
+/// meanwhile.
 async fn many_with_the_same_keys() -> i64 {
     let (store, schema) = fresh_store().await;
     let address = format!("{}?schema={schema}", servers::postgres().url());

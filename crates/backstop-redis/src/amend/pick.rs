@@ -1,8 +1,9 @@
 //! Which jobs one call of an amendment is to touch: the next that fit, in order of arrival.
 //!
-//! Arrival is the one order that an amendment leaves alone: a job that it moves changes lines and keeps its number. Lines
-//! of single states do not have that order, so that they are read whole, and only where they are short; where they are
-//! long, all jobs are walked. Either way the place reached is an arrival, and the next call is free to choose again.
+//! Arrival is the one order that an amendment leaves alone: a job that it moves changes lines and
+//! keeps its number. Lines of single states do not have that order, so that they are read whole,
+//! and only where they are short; where they are long, all jobs are walked. Either way the place
+//! reached is an arrival, and the next call is free to choose again.
 
 use super::DOING;
 use crate::base::Base;

@@ -2,7 +2,8 @@
 -- ARGV    id number, each
 -- Answers: those that are not the current lease of their job.
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is claimed can still be kept and ended.
+-- A full Redis refuses what may need memory, but only as the first write of a script: what is
+-- claimed can still be kept and ended.
 call('HDEL', LEASES, '')
 
 local ids, lost, begun = {}, {}, {}

@@ -1,7 +1,7 @@
--- Takes dead letters in.
--- ARGV[1] how many the queue holds, unless it is told otherwise
--- then for each: arrival id, record, payload or nothing if the record has it, history or nothing, fingerprint
--- Answers: one letter each (I inserted, S same, F full, M moved); then for each M the queue it was moved to.
+-- Takes dead letters in. ARGV[1] how many the queue holds, unless it is told otherwise then for
+-- each: arrival id, record, payload or nothing if the record has it, history or nothing,
+-- fingerprint Answers: one letter each (I inserted, S same, F full, M moved); then for each M the
+-- queue it was moved to.
 
 local count, ids, letters, answer = (#ARGV - 1) / 5, {}, {}, { '' }
 for i = 1, count do ids[i] = sub(ARGV[5 * i - 3], 9) end

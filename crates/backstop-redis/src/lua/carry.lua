@@ -1,8 +1,6 @@
--- What has to be carried to another queue.
--- ARGV[1] at most so many bytes, and at least one job
--- then ids
--- Answers: for as many of the ids as fit: nothing if it is not marked; or mark, record, payload or nothing if the record has it,
--- history.
+-- What has to be carried to another queue. ARGV[1] at most so many bytes, and at least one job then
+-- ids Answers: for as many of the ids as fit: nothing if it is not marked; or mark, record, payload
+-- or nothing if the record has it, history.
 
 -- What cannot be read is carried to nowhere: the other queue refuses it.
 local function payload_apart(id, record)

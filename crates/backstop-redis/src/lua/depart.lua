@@ -1,6 +1,6 @@
--- The last step of a move: removes jobs that are in their new queue, and keeps those that were not taken there.
--- ARGV    for each job: id, token, A if it was taken or T if not
--- Answers: how many moves ended with this.
+-- The last step of a move: removes jobs that are in their new queue, and keeps those that were not
+-- taken there. ARGV    for each job: id, token, A if it was taken or T if not Answers: how many
+-- moves ended with this.
 
 local ended = 0
 

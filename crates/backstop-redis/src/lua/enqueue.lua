@@ -1,10 +1,10 @@
--- Takes jobs in. One of them is known by its id, or its unique key is held, or its queue is full, or it goes in.
--- ARGV[1] the level of all jobs, if all are ready, have no key, differ in their ids, and stand in order of arrival; otherwise empty
--- ARGV[2] how many dead letters the queue holds, unless it is told otherwise
--- ARGV[3] the reason and ARGV[4] the fingerprint of a job that gave way
--- then for each job: arrival id, record, payload or nothing if the record has it
--- Answers: one letter a job (I inserted, S same, D duplicate, F full, M moved); then for each D the holder, for each M the
--- queue it was moved to; then 'new' if the queue was not there before.
+-- Takes jobs in. One of them is known by its id, or its unique key is held, or its queue is full,
+-- or it goes in. ARGV[1] the level of all jobs, if all are ready, have no key, differ in their ids,
+-- and stand in order of arrival; otherwise empty ARGV[2] how many dead letters the queue holds,
+-- unless it is told otherwise ARGV[3] the reason and ARGV[4] the fingerprint of a job that gave way
+-- then for each job: arrival id, record, payload or nothing if the record has it Answers: one
+-- letter a job (I inserted, S same, D duplicate, F full, M moved); then for each D the holder, for
+-- each M the queue it was moved to; then 'new' if the queue was not there before.
 
 local HEAD = 4
 local ids, count = {}, (#ARGV - HEAD) / 3
@@ -58,8 +58,9 @@ end
 
 if ARGV[1] ~= '' and not max_size and not is_any_known() then return take_all_in(tonumber(ARGV[1])) end
 
--- All is decided before the first write. fresh: id -> record of the jobs of this batch that go in; taken: the keys they
--- take; ended: id -> the state of those that give way, who may be of this batch too.
+-- All is decided before the first write. fresh: id -> record of the jobs of this batch that go in;
+-- taken: the keys they take; ended: id -> the state of those that give way, who may be of this
+-- batch too.
 local READY_LETTER = byte('1')
 local letters, answer = {}, { '' }
 local fresh, taken, inserted, ready_total, ended, victims = {}, {}, {}, 0, {}, {}
@@ -69,7 +70,8 @@ if max_size then
   dead, dead_max = call('ZCARD', DEAD), tonumber(bounds[3]) or tonumber(ARGV[2])
 end
 
--- Those of a level who may give way, first in line first: never more of them than jobs that come in.
+-- Those of a level who may give way, first in line first: never more of them than jobs that come
+-- in.
 local function line_of(level)
   if not lines[level] then
     local from, till = digits(level * LEVEL_WIDTH), '(' .. digits((level + 1) * LEVEL_WIDTH)

@@ -1,7 +1,6 @@
--- Groups of deaths, by fingerprint.
--- ARGV[1] behind this fingerprint; empty for the first ones
--- ARGV[2] at most so many
--- Answers: for each group: fingerprint, how many, when the first and the last one died, the last one's id.
+-- Groups of deaths, by fingerprint. ARGV[1] behind this fingerprint; empty for the first ones
+-- ARGV[2] at most so many Answers: for each group: fingerprint, how many, when the first and the
+-- last one died, the last one's id.
 
 -- Behind every member of a fingerprint.
 local function behind(fingerprint) return '(' .. fingerprint .. string.rep('\255', 33) end

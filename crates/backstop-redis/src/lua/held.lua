@@ -26,8 +26,9 @@ local function held_under(number)
   return held
 end
 
--- The first jobs of a claim, at most so many, in the order it was opened with, which is that of their places; and the ids behind them,
--- in one piece. A claim of hundreds is taken over in small parts, and none of them is to read all of it again.
+-- The first jobs of a claim, at most so many, in the order it was opened with, which is that of
+-- their places; and the ids behind them, in one piece. A claim of hundreds is taken over in small
+-- parts, and none of them is to read all of it again.
 local function first_held(number, max)
   local packed, held, first = call('HGET', HELD, number) or '', {}, 1
   while first <= #packed and #held < max do
@@ -41,7 +42,8 @@ local function first_held(number, max)
   return held, sub(packed, first)
 end
 
--- What a worker gets of these jobs: ids, records, payloads of those whose record has it not, and of those that have some: which, history.
+-- What a worker gets of these jobs: ids, records, payloads of those whose record has it not, and of
+-- those that have some: which, history.
 local function handed_out(ids, records, payloads)
   local histories = {}
   for i = 1, #ids do

@@ -1,7 +1,6 @@
--- Who holds unique keys, or had them last and still lives.
--- ARGV[1] now
--- ARGV[2] and on: the keys
--- Answers: for each key nothing, or: the holder, and the digit of its state; no digit if it is gone.
+-- Who holds unique keys, or had them last and still lives. ARGV[1] now ARGV[2] and on: the keys
+-- Answers: for each key nothing, or: the holder, and the digit of its state; no digit if it is
+-- gone.
 
 local now, answer = tonumber(ARGV[1]), {}
 for i = 2, #ARGV do

@@ -1,7 +1,5 @@
--- What a filter asks about jobs.
--- ARGV    ids
--- Answers: for each id nothing, ? if its record is none, or: its state; F and the fingerprint of a dead job, otherwise -;
--- its kind.
+-- What a filter asks about jobs. ARGV    ids Answers: for each id nothing, ? if its record is none,
+-- or: its state; F and the fingerprint of a dead job, otherwise -; its kind.
 
 local records, ends, leases, deaths, answer = read(RECORDS, ARGV), read(ENDS, ARGV), read(LEASES, ARGV), read(DEATHS, ARGV), {}
 

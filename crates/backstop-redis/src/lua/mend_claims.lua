@@ -1,7 +1,5 @@
--- Counts anew what claims hold, and closes those that hold nothing. The tail of the line goes behind every place that
--- is taken.
--- ARGV    numbers of claims
--- Answers: how many were wrong.
+-- Counts anew what claims hold, and closes those that hold nothing. The tail of the line goes
+-- behind every place that is taken. ARGV    numbers of claims Answers: how many were wrong.
 
 local mended = 0
 for _, number in ipairs(ARGV) do

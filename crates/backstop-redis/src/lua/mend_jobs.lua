@@ -5,8 +5,8 @@
 
 local now, mended = tonumber(ARGV[1]), 0
 
--- A ready job whose place is lost goes before those whose place is known, and among its like in order of arrival:
--- microseconds since 2005 fit before the places given out until 2059.
+-- A ready job whose place is lost goes before those whose place is known, and among its like in
+-- order of arrival: microseconds since 2005 fit before the places given out until 2059.
 local function lost_place(record)
   local since_2005 = micros_at(record, 37) - 1125899906842624
   local latest = LEVEL_WIDTH - GIVEN_OUT - 1
@@ -45,7 +45,8 @@ end
 local function mend(id, record)
   local lease, state = call('HGET', LEASES, id), sub(record, 1, 1)
   put(ORDER, 0, member_of('1', record, id))
-  -- Without its payload a job cannot succeed. It runs into a failure that an operator sees, and does not vanish.
+  -- Without its payload a job cannot succeed. It runs into a failure that an operator sees, and
+  -- does not vanish.
   if not has_payload(flags_of(record)) then mended = mended + call('HSETNX', PAYLOADS, id, '\0\0\0\0') end
   mend_key(id, record, lease and 2 or byte(record) - 48)
   if lease and call('ZSCORE', TERMS, sub(lease, 1, 8)) then return end

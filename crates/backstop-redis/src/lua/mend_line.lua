@@ -1,7 +1,6 @@
--- Removes from a line what does not belong there.
--- ARGV[1] which: a state, O order, L leases, P payloads, E ends, H histories, F deaths, G groups, W moving, V moved
--- then members of the line, or ids
--- Answers: how many did not belong.
+-- Removes from a line what does not belong there. ARGV[1] which: a state, O order, L leases, P
+-- payloads, E ends, H histories, F deaths, G groups, W moving, V moved then members of the line, or
+-- ids Answers: how many did not belong.
 
 local which, removed = ARGV[1], 0
 local hashes = { L = LEASES, P = PAYLOADS, E = ENDS, H = HISTORIES, F = DEATHS, W = MOVING, V = MOVED }

@@ -1,9 +1,6 @@
--- The next jobs of the ready line.
--- ARGV[1] behind this place; empty for the first ones
--- ARGV[2] and there behind this member
--- ARGV[3] at most so many
--- Answers: place and member of the last one looked at, if there may be more behind it, otherwise two empty ones; then place and member of
--- each.
+-- The next jobs of the ready line. ARGV[1] behind this place; empty for the first ones ARGV[2] and
+-- there behind this member ARGV[3] at most so many Answers: place and member of the last one looked
+-- at, if there may be more behind it, otherwise two empty ones; then place and member of each.
 
 local max, from, after = tonumber(ARGV[3]), ARGV[1] == '' and '-inf' or ARGV[1], ARGV[1] ~= '' and ARGV[2]
 local first = tonumber(ARGV[1])

@@ -1,12 +1,9 @@
 -- Removes ended jobs whose time is over, and unique keys that outlasted their job until now.
--- ARGV[1] now
--- ARGV[2] at most so many jobs
--- ARGV[3] at most so many keys
--- then nothing more, if the jobs of this queue are left alone; or for done, cancelled, dead:
---   the first time that is not over yet, how many may stay (empty: any number)
---   and how long a queue is empty before it is forgotten
--- Answers: done, cancelled, dead jobs removed; whether there are more; keys removed; whether there are more; whether the queue is to
--- be forgotten.
+-- ARGV[1] now ARGV[2] at most so many jobs ARGV[3] at most so many keys then nothing more, if the
+-- jobs of this queue are left alone; or for done, cancelled, dead: the first time that is not over
+-- yet, how many may stay (empty: any number) and how long a queue is empty before it is forgotten
+-- Answers: done, cancelled, dead jobs removed; whether there are more; keys removed; whether there
+-- are more; whether the queue is to be forgotten.
 
 local now, room, keys_max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local more = 0

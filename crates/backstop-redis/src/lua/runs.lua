@@ -1,6 +1,7 @@
--- Runs: jobs that came in together stand in the ready line as one piece, under one place, in order of arrival. A job leaves it at the front,
--- with a claim. One that is taken out elsewhere stays in the piece and counts as void. A job that comes back stands by itself, at the place
--- of its run, and so before what is left of that.
+-- Runs: jobs that came in together stand in the ready line as one piece, under one place, in order
+-- of arrival. A job leaves it at the front, with a claim. One that is taken out elsewhere stays in
+-- the piece and counts as void. A job that comes back stands by itself, at the place of its run,
+-- and so before what is left of that.
 
 local RUN_MAX, MEMBER = 250, 24
 -- Members of runs looked at in one go: where many are void, somebody has to pass them.
@@ -47,7 +48,8 @@ local function voids_in(run)
   return voids
 end
 
--- Who stands first in line, at most so many: ids, places; and the parts of the line they stand in, for take_out.
+-- Who stands first in line, at most so many: ids, places; and the parts of the line they stand in,
+-- for take_out.
 local function first_in_line(max)
   local singles, next_single = call('ZRANGE', READY, 0, max - 1, 'WITHSCORES'), 1
   local ids, places, parts, n, looked, rank = {}, {}, {}, 0, 0, 0
@@ -121,7 +123,8 @@ local function take_out(count, parts)
   leave_runs(gone, voids)
 end
 
--- Removes runs at the front in which nobody stands any more: whoever looks for the first in line need not pass them.
+-- Removes runs at the front in which nobody stands any more: whoever looks for the first in line
+-- need not pass them.
 local function pass_voids()
   if not has_voided then return end
   local _, _, parts = first_in_line(1)

@@ -7,7 +7,8 @@
 -- then for each claim: number, at most so many of its jobs
 -- Answers: see handed_out, and the leases; nothing if there is nothing.
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is claimed can still be kept and ended.
+-- A full Redis refuses what may need memory, but only as the first write of a script: what is
+-- claimed can still be kept and ended.
 call('HDEL', LEASES, '')
 
 local number, now, far = ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -15,11 +16,13 @@ if call('ZSCORE', TERMS, number) then return handed_out_again(held_under(number)
 
 local seized, left, rests = {}, {}, {}
 
--- As much as a claim may carry, and no more places looked at than that takes: the server does nothing else meanwhile.
+-- As much as a claim may carry, and no more places looked at than that takes: the server does
+-- nothing else meanwhile.
 local BYTES_MAX, LOOKS_MAX = 16777216, 20000
 local bytes, looked = 0, 0
 
--- A seizer that died before it judged did not run the job: the first to vanish stays the one to name.
+-- A seizer that died before it judged did not run the job: the first to vanish stays the one to
+-- name.
 local function vanished(lease, former, worker)
   local bar = 19 + #place_of(lease)
   if sub(lease, bar, bar) == '|' then return sub(lease, bar) end

@@ -1,14 +1,12 @@
--- Ends runs.
--- ARGV[1] now
--- ARGV[2] now, as records have it
--- ARGV[3] how many dead letters the queue holds, unless it is told otherwise
--- then for runs that share a change and a claim, no id twice: the change, the claim's number, and the ids in one piece; the change:
---   1 tag  2 state  3 place (T tail, F former)  4 attempts and 5 lost leases to add  6 reason
---   7 gone (0, 1)  8 history (0 as it is, 1 this, 2 none)  9 whether attempts are counted anew (0, 1)
---   10-17 run_at or NULs  18-25 fingerprint or NULs  26- history
--- Answers: one letter a run (A applied, S stale, F full).
+-- Ends runs. ARGV[1] now ARGV[2] now, as records have it ARGV[3] how many dead letters the queue
+-- holds, unless it is told otherwise then for runs that share a change and a claim, no id twice:
+-- the change, the claim's number, and the ids in one piece; the change: 1 tag  2 state  3 place (T
+-- tail, F former)  4 attempts and 5 lost leases to add  6 reason 7 gone (0, 1)  8 history (0 as it
+-- is, 1 this, 2 none)  9 whether attempts are counted anew (0, 1) 10-17 run_at or NULs  18-25
+-- fingerprint or NULs  26- history Answers: one letter a run (A applied, S stale, F full).
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is claimed can still be kept and ended.
+-- A full Redis refuses what may need memory, but only as the first write of a script: what is
+-- claimed can still be kept and ended.
 call('HDEL', LEASES, '')
 
 local function parse(change)
@@ -58,8 +56,9 @@ for i = 1, count do
   if not current[i] or not is_first(flags) then all_first = false end
 end
 
--- First attempts that are all done and stay listed, the common end: the same as below, without the questions that have but one answer
--- here. What their records begin with afterwards is the same for all of a claim: it is written beside them, and they are not even read.
+-- First attempts that are all done and stay listed, the common end: the same as below, without the
+-- questions that have but one answer here. What their records begin with afterwards is the same for
+-- all of a claim: it is written beside them, and they are not even read.
 local function all_done(change)
   local ends, line, n = {}, {}, 0
   local heads, left_claims = {}, {}

@@ -2,7 +2,8 @@
 
 local call, sub, byte, concat = redis.call, string.sub, string.byte, table.concat
 
--- A function takes some thousands of values at once and no more. Even, because many commands take pairs.
+-- A function takes some thousands of values at once and no more. Even, because many commands take
+-- pairs.
 local SLICE = 4000
 
 local function write(command, key, values)

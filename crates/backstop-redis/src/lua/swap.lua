@@ -1,8 +1,7 @@
--- Changes cells, each by itself.
--- KEYS[1] values  hash  name -> version, value
--- KEYS[2] names   zset  names
--- ARGV    for each change: name; the version it was decided on, or nothing; the version it gets; 1 and the value, or 0
--- Answers: for each: A applied; or C, and what stands now if anything does.
+-- Changes cells, each by itself. KEYS[1] values  hash  name -> version, value KEYS[2] names   zset
+-- names ARGV    for each change: name; the version it was decided on, or nothing; the version it
+-- gets; 1 and the value, or 0 Answers: for each: A applied; or C, and what stands now if anything
+-- does.
 
 local call, sub, answer = redis.call, string.sub, {}
 

@@ -1,8 +1,7 @@
--- Whether the parts of a queue agree with each other: the price of a few lengths, whatever there is in it.
--- ARGV    nothing
--- Answers: records, places in order, places in the lines of all states; payloads apart from their records, and how many should be;
--- claims by their four parts;
--- dead jobs by their line and their two parts; jobs on their way to another queue.
+-- Whether the parts of a queue agree with each other: the price of a few lengths, whatever there is
+-- in it. ARGV    nothing Answers: records, places in order, places in the lines of all states;
+-- payloads apart from their records, and how many should be; claims by their four parts; dead jobs
+-- by their line and their two parts; jobs on their way to another queue.
 
 local placed = call('HLEN', LEASES) + ready_count()
 for _, line in pairs(LINES) do

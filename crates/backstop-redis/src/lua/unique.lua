@@ -8,7 +8,8 @@ local function holds(states, state)
   return bit.band(states, bit.lshift(1, state)) ~= 0
 end
 
--- Who holds a unique key now. ended: id -> the state of jobs whose end is decided and not written yet.
+-- Who holds a unique key now. ended: id -> the state of jobs whose end is decided and not written
+-- yet.
 local function holder_of(key, now, ended)
   local holding = call('HGET', UNIQUE, key)
   if not holding or is_over(tonumber(sub(holding, 18)), now) then return nil end

@@ -1,7 +1,7 @@
 -- Queues that nobody uses.
 
--- Whether the queue has been empty for so long, and nobody configured it. Notes since when it is empty: as long as nothing comes in,
--- the number of jobs ever taken in stays the same.
+-- Whether the queue has been empty for so long, and nobody configured it. Notes since when it is
+-- empty: as long as nothing comes in, the number of jobs ever taken in stays the same.
 local function is_unused(now, empty_for)
   -- A name in the registry whose queue never came to be.
   if call('EXISTS', META) == 0 then return true end

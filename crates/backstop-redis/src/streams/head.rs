@@ -1,4 +1,5 @@
-//! Keys and records as bytes. The layout is written down in `lua/streams/shard.lua`, whose scripts change heads in place.
+//! Keys and records as bytes. The layout is written down in `lua/streams/shard.lua`, whose scripts
+//! change heads in place.
 
 use crate::record::{sortable, unsorted};
 use crate::reply;

@@ -1,4 +1,5 @@
-//! Rebuilds the indexes of a stream from its keys and records, and removes from them what belongs to neither.
+//! Rebuilds the indexes of a stream from its keys and records, and removes from them what belongs
+//! to neither.
 
 use super::list::shard_statuses;
 use super::shard::{Part, Shard, names, register};

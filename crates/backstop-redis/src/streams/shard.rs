@@ -1,4 +1,5 @@
-//! The shards of a stream. Each has keys of its own and is in one place, so that a cluster spreads a stream over its masters.
+//! The shards of a stream. Each has keys of its own and is in one place, so that a cluster spreads
+//! a stream over its masters.
 
 use crate::base::{Base, readable};
 use crate::keys::Keys;
@@ -116,7 +117,8 @@ pub(crate) async fn names(base: &Base, doing: &'static str) -> Answer<Vec<Stream
     Ok(streams)
 }
 
-/// Makes streams known. Said with every offer and take: a registry that a crash set back would hide a stream.
+/// Makes streams known. Said with every offer and take: a registry that a crash set back would hide
+/// a stream.
 pub(crate) async fn register(
     base: &Base,
     doing: &'static str,

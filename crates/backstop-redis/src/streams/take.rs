@@ -1,7 +1,8 @@
 //! Keys out.
 //!
-//! Each shard hands out its own, all at once. A take that is repeated gets what is left of it and no more: a shard that
-//! has something left says so, and what another one, which has nothing left, handed out anew is given back.
+//! Each shard hands out its own, all at once. A take that is repeated gets what is left of it and
+//! no more: a shard that has something left says so, and what another one, which has nothing left,
+//! handed out anew is given back.
 
 use super::head::{Head, Window};
 use super::shard::{Shard, by_shard, register};
@@ -86,7 +87,8 @@ struct Given {
 }
 
 impl<'a> Taker<'a> {
-    /// Has all shards hand out a fair part of what may be carried; what is left of that goes to those that had more.
+    /// Has all shards hand out a fair part of what may be carried; what is left of that goes to
+    /// those that had more.
     pub(super) async fn hand_out(&self, parts: Vec<Part<'a>>) -> Answer<Vec<HandedOut<'a>>> {
         let share = TAKE_BYTES_MAX / parts.len().max(1);
         let calls = parts.iter().map(|part| self.call(part, share)).collect();

@@ -323,8 +323,8 @@ async fn a_change_is_never_broken_off_by_a_slot_that_moves() {
         store.swap(vec![swap("a", None, 1, Some("x"))]).await,
         Ok(vec![Swapped::Applied])
     );
-    // All keys are still on the master that the slot leaves. Without its last cell a key of theirs is gone, and Redis would look
-    // for it on the other master in the middle of the script.
+    // All keys are still on the master that the slot leaves. Without its last cell a key of theirs
+    // is gone, and Redis would look for it on the other master in the middle of the script.
     let moving = cluster.begin_to_move(&format!("{prefix}:{{:cells}}:values"));
     let both = vec![swap("a", Some(1), 2, None), swap("b", None, 3, Some("y"))];
     let refused = store.swap(both.clone()).await;

@@ -100,7 +100,8 @@ async fn the_store_follows_a_cluster_to_a_new_master() {
     drop(cluster);
 }
 
-/// Removes the registry and the order of a queue where they are, and waits until the replicas have heard of it.
+/// Removes the registry and the order of a queue where they are, and waits until the replicas have
+/// heard of it.
 fn damage(registry: &Redis, queue: &Redis, prefix: &str) {
     assert_eq!(
         registry.cli(&["del", &format!("{prefix}:queues")]).trim(),

@@ -12,7 +12,8 @@ use backstop_testkit::servers;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Where a move is cut short: the script of the next step fails at its first word, as if nobody had sent it.
+/// Where a move is cut short: the script of the next step fails at its first word, as if nobody had
+/// sent it.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     AfterMark,

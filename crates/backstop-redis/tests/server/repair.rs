@@ -98,7 +98,8 @@ async fn every_part_of_a_queue_is_rebuilt_from_its_records() {
             let jobs = scene.list(&filter(Some("q"), Some(state))).await;
             assert_eq!(listed(&jobs), [state.as_str()], "{part}");
         }
-        // A claim that is not whole holds nothing, and what it held is ready again, at its old place.
+        // A claim that is not whole holds nothing, and what it held is ready again, at its old
+        // place.
         let is_free = ["leases", "claims", "terms", "held"].contains(&part);
         let ready = ["running", "first", "second", "third", "low"];
         let expected = if is_free { &ready[..] } else { &ready[1..] };

@@ -122,8 +122,8 @@ async fn agrees(place: &Place<'_>) -> bool {
         .all(|finding| finding.grade != Grade::Bad || !finding.what.contains("stream"))
 }
 
-/// Five keys: one that nobody has, one that waits, one that somebody has because it was due, one whose records nobody
-/// waits for, and one without records.
+/// Five keys: one that nobody has, one that waits, one that somebody has because it was due, one
+/// whose records nobody waits for, and one without records.
 async fn furnish(store: &dyn Store) {
     hold(store, vec![record("due", 1)]).await;
     let taken = take(store, 1, Wanted::Due(9)).await;

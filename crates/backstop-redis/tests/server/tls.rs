@@ -10,7 +10,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A directory with an authority, a key, and a certificate of `localhost` that the authority signed.
+/// A directory with an authority, a key, and a certificate of `localhost` that the authority
+/// signed.
 fn certificates() -> TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let mut authority = CertificateParams::new(Vec::new()).expect("names");

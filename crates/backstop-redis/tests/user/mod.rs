@@ -1,5 +1,5 @@
-//! The user that `docs/stores.md` makes: it may do no more than its work, and everything is tried as
-//! that user.
+//! The user that `docs/stores.md` makes: it may do no more than its work, and everything is tried
+//! as that user.
 
 use backstop_testkit::servers::Redis;
 

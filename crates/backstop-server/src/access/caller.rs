@@ -1,4 +1,5 @@
-//! Who asks, and what they may ask for. Every request that reaches a route carries a [`Caller`] among its extensions.
+//! Who asks, and what they may ask for. Every request that reaches a route carries a [`Caller`]
+//! among its extensions.
 
 use super::reach::Reach;
 use serde::{Deserialize, Serialize};

@@ -174,8 +174,8 @@ pub(crate) fn inner_path<'a>(app: &App, path: &'a str) -> &'a str {
     }
 }
 
-/// The host that a request names. Who names two, in two headers or in the address beside one, names none: what a proxy before us took for
-/// the host need not be what is looked at here.
+/// The host that a request names. Who names two, in two headers or in the address beside one, names
+/// none: what a proxy before us took for the host need not be what is looked at here.
 fn host(head: &Parts) -> Option<&str> {
     let authority = head.uri.authority().map(axum::http::uri::Authority::as_str);
     let headers = head
@@ -211,8 +211,8 @@ fn told(head: &Parts) -> Told<'_> {
     }
 }
 
-/// Whether a proxy has passed a request on. One that is set to add no header still speaks HTTP/1.0 in many cases, or leaves out the
-/// host; browsers and programs of today do neither.
+/// Whether a proxy has passed a request on. One that is set to add no header still speaks HTTP/1.0
+/// in many cases, or leaves out the host; browsers and programs of today do neither.
 fn is_forwarded(head: &Parts) -> bool {
     let is_old = matches!(head.version, Version::HTTP_09 | Version::HTTP_10);
     is_old
@@ -222,7 +222,8 @@ fn is_forwarded(head: &Parts) -> bool {
             .any(|name| head.headers.contains_key(name))
 }
 
-/// What stands in the Authorization header, if there is one: also what is no token, so that it is refused as a wrong one.
+/// What stands in the Authorization header, if there is one: also what is no token, so that it is
+/// refused as a wrong one.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().unwrap_or_default();
     let (scheme, text) = value.split_once(' ').unwrap_or((value, ""));
@@ -251,7 +252,8 @@ async fn by_token(app: &App, head: &Parts, text: &str) -> Result<Caller, Refusal
         Some(_) => Refusal::ExpiredToken,
         None => Refusal::WrongToken,
     };
-    // A right token is let in whatever came before: others behind the same address must not lock its holder out.
+    // A right token is let in whatever came before: others behind the same address must not lock
+    // its holder out.
     Err(failed(app, from, refusal))
 }
 

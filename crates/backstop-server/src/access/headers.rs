@@ -26,7 +26,8 @@ const ALWAYS: [(HeaderName, &str); 6] = [
     ),
 ];
 
-/// The answer with all of it. What may be kept by a browser says so itself; all else is not kept anywhere.
+/// The answer with all of it. What may be kept by a browser says so itself; all else is not kept
+/// anywhere.
 pub(crate) async fn fortify(mut response: Response) -> Response {
     let headers: &mut HeaderMap = response.headers_mut();
     for (name, value) in ALWAYS {

@@ -18,7 +18,8 @@ use backstop::config::{ServerConfig, Transport};
 use serde::Deserialize;
 use std::time::{Duration, Instant};
 
-/// The cookie where a browser speaks TLS: bound to this host, whatever other hosts of its domain do.
+/// The cookie where a browser speaks TLS: bound to this host, whatever other hosts of its domain
+/// do.
 const SECURE_COOKIE: &str = "__Host-backstop_session";
 /// The cookie where it does not, and the name above would be refused.
 const PLAIN_COOKIE: &str = "backstop_session";
@@ -55,7 +56,8 @@ impl Spoken {
         }
     }
 
-    /// The cookies that count. Where only TLS is spoken that is the one that no other host can have set.
+    /// The cookies that count. Where only TLS is spoken that is the one that no other host can have
+    /// set.
     const fn cookies(self) -> &'static [&'static str] {
         match self {
             Self::Tls => &[SECURE_COOKIE],
@@ -88,7 +90,8 @@ async fn log_in(State(app): State<App>, request: Request) -> Response {
     let Ok(Form(form)) = Form::<LoginForm>::from_request(request, &app).await else {
         return see_other(&refused_address(&app, ""));
     };
-    // After too many wrong ones a token is compared with those that are remembered, and the store is not asked: a right one still opens.
+    // After too many wrong ones a token is compared with those that are remembered, and the store
+    // is not asked: a right one still opens.
     let unknown = if is_limited {
         Unknown::Refuse
     } else {
@@ -191,8 +194,8 @@ pub(super) fn session_ids<'a>(
         .take(names.len())
 }
 
-/// Whether the browser speaks TLS, to us or to the proxy before us. Browsers send `Origin: null` with our forms, and a proxy need not
-/// say anything.
+/// Whether the browser speaks TLS, to us or to the proxy before us. Browsers send `Origin: null`
+/// with our forms, and a proxy need not say anything.
 fn is_secure(app: &App, head: &Parts) -> bool {
     let is_encrypted = head
         .extensions
@@ -263,8 +266,8 @@ fn next_address(app: &App, next: &str) -> String {
     }
 }
 
-/// Whether an address is a page of this server, and cannot be read as anything else: browsers take `//host` and `/\host` for other
-/// hosts, and leave out tabs and line ends.
+/// Whether an address is a page of this server, and cannot be read as anything else: browsers take
+/// `//host` and `/\host` for other hosts, and leave out tabs and line ends.
 fn is_ours(app: &App, next: &str) -> bool {
     let rest = next.strip_prefix(app.base()).unwrap_or_default();
     let is_plain = next

@@ -10,7 +10,8 @@
 //! | may they do this? | `rules.rs` | 403 |
 //! | if they are let into some queues only: does it keep to these? | `rules.rs`, and what its body says by `reach.rs` | 403 |
 //!
-//! Decisions are functions of values; `guard.rs` is the only file that sees requests, and `app.rs` holds what is remembered.
+//! Decisions are functions of values; `guard.rs` is the only file that sees requests, and `app.rs`
+//! holds what is remembered.
 
 mod caller;
 mod failures;

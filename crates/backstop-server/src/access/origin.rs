@@ -1,8 +1,9 @@
-//! Where a request comes from: from us, from a program, or from a web page that has no business here.
+//! Where a request comes from: from us, from a program, or from a web page that has no business
+//! here.
 //!
-//! Browsers say so in `Origin` and `Sec-Fetch-Site`, and no page can make them lie. Where no token is needed this is all that
-//! stands between a web page and the server, so there the `Host` must be this machine too: a name that a page's owner points at
-//! 127.0.0.1 is not.
+//! Browsers say so in `Origin` and `Sec-Fetch-Site`, and no page can make them lie. Where no token
+//! is needed this is all that stands between a web page and the server, so there the `Host` must be
+//! this machine too: a name that a page's owner points at 127.0.0.1 is not.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -66,7 +67,8 @@ pub(super) fn judge(told: &Told<'_>, here: &Here<'_>) -> Result<Provenance, Stra
     if here.is_open && told.is_forwarded {
         return Err(Stranger::Forwarded);
     }
-    // Under our `no-referrer` browsers call the origin of our own forms `null`; what `Sec-Fetch-Site` says of them still holds.
+    // Under our `no-referrer` browsers call the origin of our own forms `null`; what
+    // `Sec-Fetch-Site` says of them still holds.
     let named = told
         .origin
         .filter(|origin| *origin != "null" || told.site != Some("same-origin"));
@@ -85,7 +87,8 @@ fn is_visit(told: &Told<'_>) -> bool {
     told.mode == Some("navigate") && told.destination.is_none_or(|what| what == "document")
 }
 
-/// Whether an origin is where browsers find us. Behind a proxy it is not known here what browsers speak, and either will do.
+/// Whether an origin is where browsers find us. Behind a proxy it is not known here what browsers
+/// speak, and either will do.
 fn is_ours(origin: &str, told: &Told<'_>, origins: &[String]) -> bool {
     let origin = origin.to_ascii_lowercase();
     let Some((scheme, authority)) = origin.split_once("://") else {
@@ -104,7 +107,8 @@ fn is_ours(origin: &str, told: &Told<'_>, origins: &[String]) -> bool {
     is_host && is_spoken || origins.iter().any(|known| *known == without(&origin))
 }
 
-/// Whether a `Host` names this machine and nothing else: a number that is, or a name that resolves to nothing else by its rules.
+/// Whether a `Host` names this machine and nothing else: a number that is, or a name that resolves
+/// to nothing else by its rules.
 fn is_this_machine(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

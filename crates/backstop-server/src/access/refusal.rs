@@ -1,4 +1,5 @@
-//! How a request is turned away: what is wrong and what to do, as problem+json for programs and as a page for people.
+//! How a request is turned away: what is wrong and what to do, as problem+json for programs and as
+//! a page for people.
 
 use super::caller::Scope;
 use super::origin::Stranger;
@@ -69,7 +70,8 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The answer for whoever reads it at this path, which is the router's; `base` is the path everything is mounted under.
+    /// The answer for whoever reads it at this path, which is the router's; `base` is the path
+    /// everything is mounted under.
     pub(crate) fn at(&self, path: &str, base: &str) -> Response {
         match Audience::of(path) {
             Audience::Program => self.problem(),

@@ -1,4 +1,5 @@
-//! Tokens as a server remembers them, so that not every request asks the store, and none waits long for one that hangs.
+//! Tokens as a server remembers them, so that not every request asks the store, and none waits long
+//! for one that hangs.
 //!
 //! | the store | an answer |
 //! |---|---|
@@ -17,13 +18,15 @@ use tokio::time::{Instant, timeout};
 
 /// How old an answer may be while the store gives others.
 const FRESH: Duration = Duration::from_secs(3);
-/// How long the last answer counts while the store gives none: whoever looks at an outage must get in.
+/// How long the last answer counts while the store gives none: whoever looks at an outage must get
+/// in.
 const STALE_MAX: Duration = Duration::from_mins(1);
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long after a failure the store is left alone.
 const RETRY: Duration = Duration::from_secs(1);
-/// The longest the store may take; it has deadlines of its own, and this one holds whatever they are.
+/// The longest the store may take; it has deadlines of its own, and this one holds whatever they
+/// are.
 const ASKING_MAX: Duration = Duration::from_secs(30);
 
 /// The tokens, as a server remembers them. Cheap to clone.

@@ -1,7 +1,7 @@
 //! What a request needs: one table over methods and paths. What stands in no row needs everything.
 //!
-//! Paths are those of the router, without the path everything is mounted under: `{q}` stands for one part, so a request and
-//! the pattern it matched are judged alike.
+//! Paths are those of the router, without the path everything is mounted under: `{q}` stands for
+//! one part, so a request and the pattern it matched are judged alike.
 
 use super::caller::Scope;
 use axum::http::Method;
@@ -86,7 +86,8 @@ const RULES: &[(Verb, &str, Need)] = &[
     (Look, "/policy/**", READ),
 ];
 
-/// What is open to tokens for some queues. Whatever stands here asks [`super::Reach`] about each queue it touches or shows.
+/// What is open to tokens for some queues. Whatever stands here asks [`super::Reach`] about each
+/// queue it touches or shows.
 const OWN: &[(Verb, &str)] = &[
     (Post, "/v1/jobs"),
     (Post, "/v1/jobs/batch"),
@@ -124,7 +125,8 @@ const OWN: &[(Verb, &str)] = &[
     (Look, "/openapi.json"),
 ];
 
-/// How far a request goes, by its method and the path of the router it leads to. What nobody thought of goes across.
+/// How far a request goes, by its method and the path of the router it leads to. What nobody
+/// thought of goes across.
 pub fn extent(method: &Method, path: &str) -> Extent {
     let is_own = |verb| {
         OWN.iter()
@@ -152,8 +154,8 @@ const CHEAP: &[&str] = &[
     "/openapi.json",
 ];
 
-/// Whether a request is a list, a search, a count or a page: something that may take the store long, and of which one caller has only a
-/// few under way.
+/// Whether a request is a list, a search, a count or a page: something that may take the store
+/// long, and of which one caller has only a few under way.
 pub(crate) fn is_expensive(method: &Method, path: &str) -> bool {
     let is_look = verb(method) == Some(Look) || path == "/v1/bulk/preview";
     let is_cheap = CHEAP.iter().any(|pattern| matches(pattern, path)) && path != "/v1/bulk/preview";

@@ -1,4 +1,5 @@
-//! Sessions of the dashboard: a random id in a cookie, its hash in the store, good for as long as the token that opened it.
+//! Sessions of the dashboard: a random id in a cookie, its hash in the store, good for as long as
+//! the token that opened it.
 
 use super::secret::{Fingerprint, Secret, version};
 use backstop::{Backstop, Span, Time};
@@ -8,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Sessions a store keeps; those that end first make room.
 const SESSIONS_MAX: usize = 900;
-/// Sessions of one token; those that end first make room, so that whoever logs in again and again logs out nobody else.
+/// Sessions of one token; those that end first make room, so that whoever logs in again and again
+/// logs out nobody else.
 const OF_TOKEN_MAX: usize = 20;
 /// How the ids of sessions begin.
 const PREFIX: &str = "session_";
@@ -75,7 +77,8 @@ pub(super) async fn close(backstop: &Backstop, id: &str) -> Answer<()> {
     remove(backstop, cell.iter()).await
 }
 
-/// Removes those that have ended, and those that end first where there are too many for one more: of this token, or in all.
+/// Removes those that have ended, and those that end first where there are too many for one more:
+/// of this token, or in all.
 async fn make_room(backstop: &Backstop, token: &str) -> Answer<()> {
     let query = CellQuery {
         prefix: CELLS.to_owned(),

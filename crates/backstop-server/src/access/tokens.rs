@@ -189,7 +189,8 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// All of them, expired ones included, by id. One that cannot be read lets nobody in; it is left out, and logged.
+    /// All of them, expired ones included, by id. One that cannot be read lets nobody in; it is
+    /// left out, and logged.
     pub async fn list(&self) -> Answer<Vec<Token>> {
         let query = CellQuery {
             prefix: CELLS.to_owned(),

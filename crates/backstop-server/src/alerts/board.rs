@@ -1,4 +1,5 @@
-//! The board: one row for the problems, one for each of the four systems, one for this program itself.
+//! The board: one row for the problems, one for each of the four systems, one for this program
+//! itself.
 
 use serde_json::{Value, json};
 

@@ -4,7 +4,8 @@ mod board;
 
 pub use board::board;
 
-/// The rules, as Prometheus reads them. Each alert has a summary, a description, and in `action` what to do.
+/// The rules, as Prometheus reads them. Each alert has a summary, a description, and in `action`
+/// what to do.
 pub const RULES: &str = include_str!("rules.yml");
 
 #[cfg(test)]

@@ -275,7 +275,8 @@ const SILENT: [(&str, &[Series]); 6] = [
     ),
 ];
 
-/// A test for promtool: with these series instead of the healthy ones, so many of an alert fire after forty minutes.
+/// A test for promtool: with these series instead of the healthy ones, so many of an alert fire
+/// after forty minutes.
 fn case(text: &mut String, series: &[Series], alert: &str, fires: bool) {
     text.push_str("  - interval: 1m\n    input_series:\n");
     let healthy = HEALTHY

@@ -27,7 +27,8 @@ pub(super) struct AuditAsked {
     limit: Option<String>,
 }
 
-/// List who changed what, the newest first. A page looks at a thousand entries at most, whether they fit or not.
+/// List who changed what, the newest first. A page looks at a thousand entries at most, whether
+/// they fit or not.
 #[utoipa::path(
     get, path = "/audit", tag = "audit", params(AuditAsked),
     responses(

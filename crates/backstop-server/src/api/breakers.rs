@@ -67,8 +67,8 @@ pub(super) async fn reset(
     }))
 }
 
-/// Open a breaker, or shut a gate, on all workers: it lets nothing through until somebody resets it, and its jobs stay where they are. The
-/// reason is also what is shown with it.
+/// Open a breaker, or shut a gate, on all workers: it lets nothing through until somebody resets
+/// it, and its jobs stay where they are. The reason is also what is shown with it.
 #[utoipa::path(
     post, path = "/breakers/{b}/open", tag = "breakers",
     params(("b" = String, Path, description = "QUEUE for a breaker; QUEUE%2FKIND for the gate of a kind"), ReasonAsked),

@@ -37,8 +37,9 @@ pub(super) struct BulkAsked {
     to: Option<String>,
     /// To what: jobs, if nothing is said, or dead.
     of: Option<String>,
-    /// To those that fit. Of jobs: `queue`, `kind`, `state`, `text`, `worker`. Of dead letters: `queue`, `kind`, `error_type`,
-    /// `fingerprint`, `since`, `until`, `text`. None of them may be empty.
+    /// To those that fit. Of jobs: `queue`, `kind`, `state`, `text`, `worker`. Of dead letters:
+    /// `queue`, `kind`, `error_type`, `fingerprint`, `since`, `until`, `text`. None of them may be
+    /// empty.
     #[schema(value_type = Option<Object>)]
     matching: Option<Map<String, Value>>,
     /// To every one there is: true.
@@ -74,7 +75,8 @@ pub(super) async fn look(
     Ok(ok(&PreviewShape::new(preview(&app, &target).await?)))
 }
 
-/// Retry, cancel, delete or move all jobs that match. Goes on after the answer, whatever becomes of the caller or of this server.
+/// Retry, cancel, delete or move all jobs that match. Goes on after the answer, whatever becomes of
+/// the caller or of this server.
 #[utoipa::path(
     post, path = "/bulk", tag = "bulk", params(ReasonAsked), request_body = BulkAsked,
     responses(
@@ -187,7 +189,8 @@ pub(super) async fn stop(
     ))
 }
 
-/// Go on with a bulk action whose server is gone, now and on this one. Servers do so by themselves within half a minute.
+/// Go on with a bulk action whose server is gone, now and on this one. Servers do so by themselves
+/// within half a minute.
 #[utoipa::path(
     post, path = "/bulk/{id}/resume", tag = "bulk", params(("id" = String, Path, description = "Its id"), ReasonAsked),
     responses(
@@ -298,7 +301,8 @@ fn target(asked: BulkAsked, reach: &Reach) -> Result<Target, Problem> {
     Ok(target)
 }
 
-/// In a list a field that is empty says nothing. Here it would be about more than was meant, so it is refused.
+/// In a list a field that is empty says nothing. Here it would be about more than was meant, so it
+/// is refused.
 fn refuse_blank(said: &Map<String, Value>) -> Result<(), Problem> {
     let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
     match said.iter().find(|(_, value)| is_blank(value)) {

@@ -276,7 +276,8 @@ pub(super) async fn move_to(
     .await
 }
 
-/// Requeue a few dead letters, watch them, and go on with the rest or stop, by itself. Goes on after the answer.
+/// Requeue a few dead letters, watch them, and go on with the rest or stop, by itself. Goes on
+/// after the answer.
 #[utoipa::path(
     post, path = "/dead/redrive", tag = "dead", params(ReasonAsked), request_body = PlanShape,
     responses(
@@ -295,7 +296,8 @@ pub(super) async fn redrive(
     let canary = taken(&mut said, "canary")?.unwrap_or(CANARY_USUAL);
     let max_failures = taken(&mut said, "max_failures")?.unwrap_or(MAX_FAILURES_USUAL);
     let then_rate = taken(&mut said, "then_rate")?.unwrap_or(THEN_RATE_USUAL);
-    // What runs later is what was looked at now: the caller's own letters, and no others of their ids.
+    // What runs later is what was looked at now: the caller's own letters, and no others of their
+    // ids.
     let selection = only(letters_within(&app, &caller, selection(said)?).await?)?;
     let plan = Redrive {
         canary,

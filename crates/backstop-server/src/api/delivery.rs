@@ -1,8 +1,10 @@
-//! Handing jobs over: what does not reach the one who asked is taken back, so that nobody is charged for a run that never was.
+//! Handing jobs over: what does not reach the one who asked is taken back, so that nobody is
+//! charged for a run that never was.
 //!
-//! A caller can leave at any moment. While jobs are looked for, the search goes on without it, because a claim that is cut off
-//! leaves jobs in nobody's hands; what it finds then goes back. Once there is an answer, the jobs are the caller's when the
-//! last byte of it is asked for; if the connection ends before, they go back as well.
+//! A caller can leave at any moment. While jobs are looked for, the search goes on without it,
+//! because a claim that is cut off leaves jobs in nobody's hands; what it finds then goes back.
+//! Once there is an answer, the jobs are the caller's when the last byte of it is asked for; if the
+//! connection ends before, they go back as well.
 
 use super::Problem;
 use crate::App;
@@ -90,7 +92,8 @@ impl Drop for Undelivered {
     }
 }
 
-/// An answer whose last byte comes by itself: it is asked for only when there is room for it behind all others.
+/// An answer whose last byte comes by itself: it is asked for only when there is room for it behind
+/// all others.
 struct Delivery {
     left: Bytes,
     undelivered: Option<Undelivered>,

@@ -30,7 +30,8 @@ pub(super) struct ListAsked {
     kind: Option<String>,
     /// In this state: scheduled, ready, running, retrying, done, dead or cancelled.
     state: Option<String>,
-    /// With this in the payload as it is listed, in whatever case: at most 200 characters. Hidden secrets are not found.
+    /// With this in the payload as it is listed, in whatever case: at most 200 characters. Hidden
+    /// secrets are not found.
     text: Option<String>,
     /// Running, and held by the worker of this name.
     worker: Option<String>,
@@ -45,7 +46,8 @@ pub(super) struct ListAsked {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct QueueAsked {
-    /// Its queue. On Redis an id is unique within its queue only: where several have a job of it, none is shown unless one is named.
+    /// Its queue. On Redis an id is unique within its queue only: where several have a job of it,
+    /// none is shown unless one is named.
     queue: Option<String>,
 }
 
@@ -54,14 +56,16 @@ pub(super) struct QueueAsked {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ChangeAsked {
-    /// Its queue. On Redis an id is unique within its queue only: where several have a job of it, nothing is changed unless one is named.
+    /// Its queue. On Redis an id is unique within its queue only: where several have a job of it,
+    /// nothing is changed unless one is named.
     queue: Option<String>,
     /// Why, for the audit: one line of at most 200 characters.
     reason: Option<String>,
 }
 
-/// List jobs, with secrets hidden. Waiting jobs come by their time, ready ones in the order they run, ended ones newest first. A page
-/// may be short, even empty, and go on: a filter that fits little looks at no more jobs than there is time for.
+/// List jobs, with secrets hidden. Waiting jobs come by their time, ready ones in the order they
+/// run, ended ones newest first. A page may be short, even empty, and go on: a filter that fits
+/// little looks at no more jobs than there is time for.
 #[utoipa::path(
     get, path = "/jobs", tag = "jobs", params(ListAsked),
     responses(

@@ -21,9 +21,11 @@ pub(super) struct KindsAsked {
     window: Option<String>,
 }
 
-/// List kinds with their runs, failures and how long runs took; to a token for some queues, those of these.
+/// List kinds with their runs, failures and how long runs took; to a token for some queues, those
+/// of these.
 ///
-/// A run over HTTP counts for its kind if it ends at the server that handed it out, and lately; at another it counts for its queue alone.
+/// A run over HTTP counts for its kind if it ends at the server that handed it out, and lately; at
+/// another it counts for its queue alone.
 #[utoipa::path(
     get, path = "/kinds", tag = "queues", params(KindsAsked),
     responses(

@@ -1,7 +1,7 @@
 //! `/v1`: everything a worker, a producer or an operator can ask for, as JSON.
 //!
-//! One file a noun. A route reads, asks the library, and writes a shape of [`crate::wire`]; what is wrong is a [`Problem`]. Who may do
-//! what was decided before a request comes here.
+//! One file a noun. A route reads, asks the library, and writes a shape of [`crate::wire`]; what is
+//! wrong is a [`Problem`]. Who may do what was decided before a request comes here.
 
 mod audit;
 mod breakers;

@@ -1,5 +1,6 @@
-//! How many new queues one token may name in its pushes. The store has a bound for all queues together; this one keeps a token
-//! from using it up for everybody. Each server process counts by itself, from its start on; tokens of one name count together.
+//! How many new queues one token may name in its pushes. The store has a bound for all queues
+//! together; this one keeps a token from using it up for everybody. Each server process counts by
+//! itself, from its start on; tokens of one name count together.
 
 use super::Problem;
 use crate::App;
@@ -10,7 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a list of all queues is good for. A token that has used up its share asks for one with every new name.
+/// How long a list of all queues is good for. A token that has used up its share asks for one with
+/// every new name.
 const LIST_FRESH: Duration = Duration::from_secs(5);
 
 /// The queues that tokens have named.
@@ -26,8 +28,8 @@ impl NewQueues {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses jobs of a token that has named too many queues. Configured queues and, once its share is used up, queues that
-    /// exist are free.
+    /// Refuses jobs of a token that has named too many queues. Configured queues and, once its
+    /// share is used up, queues that exist are free.
     pub(super) async fn check(
         &self,
         app: &App,
@@ -70,7 +72,8 @@ impl NewQueues {
         }
     }
 
-    /// Counts these queues to the share of a token; those that it has not named before, if there are too many.
+    /// Counts these queues to the share of a token; those that it has not named before, if there
+    /// are too many.
     fn note<'q>(&self, token: &str, queues: Vec<&'q QueueName>) -> Result<(), Vec<&'q QueueName>> {
         let mut named = self.named();
         let known = named.entry(token.to_owned()).or_default();

@@ -29,7 +29,8 @@ pub fn description(base: &str) -> Value {
     document
 }
 
-/// Says of texts that stand for something else what they can be: parameters are read as text, and refused with a reason of ours.
+/// Says of texts that stand for something else what they can be: parameters are read as text, and
+/// refused with a reason of ours.
 fn narrow(document: &mut Value) {
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     for (path, item) in paths {

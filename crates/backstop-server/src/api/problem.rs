@@ -1,4 +1,5 @@
-//! What goes wrong, told to programs: `application/problem+json`, with a detail that says what to do.
+//! What goes wrong, told to programs: `application/problem+json`, with a detail that says what to
+//! do.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};

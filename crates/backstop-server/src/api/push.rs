@@ -15,7 +15,8 @@ use backstop::core::port::{Enqueued, StoreError};
 use backstop::{NewJob, TraceContext};
 use std::time::Duration;
 
-/// How long the store may take, however often it is tried: whoever waits is told before the request's own time is over.
+/// How long the store may take, however often it is tried: whoever waits is told before the
+/// request's own time is over.
 const PUSH_MAX: Duration = Duration::from_secs(10);
 /// About how many bytes one answer takes.
 const PUSHED_BYTES: usize = 72;
@@ -112,7 +113,8 @@ pub(super) async fn batch(
     Ok(json(StatusCode::OK, &PushedTogetherShape { results }, size))
 }
 
-/// Pushes jobs within the time there is for the answer. `again` says how to repeat the request without doing it twice.
+/// Pushes jobs within the time there is for the answer. `again` says how to repeat the request
+/// without doing it twice.
 async fn push(
     app: &App,
     jobs: Vec<NewJob>,

@@ -80,7 +80,8 @@ pub(super) async fn resume(
     Ok(ok(&PausedShape::queue(queue, false)))
 }
 
-/// Keep the jobs of every queue that is open from being given out; pushes go on. A queue that comes into being later is open.
+/// Keep the jobs of every queue that is open from being given out; pushes go on. A queue that comes
+/// into being later is open.
 #[utoipa::path(
     post, path = "/queues/pause", tag = "queues", params(ReasonAsked),
     responses(
@@ -101,7 +102,8 @@ pub(super) async fn pause_all(
     Ok(ok(&AllQueuesShape::new(queues)))
 }
 
-/// Give the jobs of the queues that were paused with all others out again; those that were paused by themselves stay so.
+/// Give the jobs of the queues that were paused with all others out again; those that were paused
+/// by themselves stay so.
 #[utoipa::path(
     post, path = "/queues/resume", tag = "queues", params(ReasonAsked),
     responses(

@@ -199,7 +199,8 @@ pub(super) fn json(status: StatusCode, shape: &impl Serialize, size: usize) -> R
     }
 }
 
-/// A result as JSON that `write` makes, of payloads of so many bytes; a large one is written off the serving threads.
+/// A result as JSON that `write` makes, of payloads of so many bytes; a large one is written off
+/// the serving threads.
 pub(super) async fn large(
     app: &App,
     bytes: usize,
@@ -236,7 +237,8 @@ pub(super) fn ok(shape: &impl Serialize) -> Response {
     json(StatusCode::OK, shape, 1_024)
 }
 
-/// [`crate::to_the_end::to_the_end`] of a change that fails with a problem, whatever errors it meets on the way.
+/// [`crate::to_the_end::to_the_end`] of a change that fails with a problem, whatever errors it
+/// meets on the way.
 pub(super) fn to_the_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> impl Future<Output = Result<T, Problem>> {

@@ -1,4 +1,5 @@
-//! Why an operator changes something. Said in the address of every request that changes anything, since not all of these have a body.
+//! Why an operator changes something. Said in the address of every request that changes anything,
+//! since not all of these have a body.
 
 use super::Problem;
 use super::read::parsed;

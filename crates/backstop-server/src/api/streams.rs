@@ -45,7 +45,8 @@ pub(super) struct KeysAsked {
 )]
 #[schema(as = StreamRecords)]
 pub(super) struct RecordsShape<'a> {
-    /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration says where key and position are in.
+    /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration says
+    /// where key and position are in.
     #[serde(borrow)]
     #[schema(value_type = Vec<Value>, max_items = 5000)]
     records: List<&'a RawValue, OFFER_MAX>,
@@ -57,7 +58,8 @@ struct ManyShape {
     records: Option<IgnoredAny>,
 }
 
-/// Put records into a stream; whoever serves it handles them in order. When it is answered, those held are durable.
+/// Put records into a stream; whoever serves it handles them in order. When it is answered, those
+/// held are durable.
 #[utoipa::path(
     post, path = "/streams/{s}/records", tag = "streams", params(("s" = String, Path, description = "The stream")),
     request_body = RecordsShape<'_>,

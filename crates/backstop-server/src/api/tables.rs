@@ -10,10 +10,12 @@ use backstop::config::TableConfig;
 use futures_util::future::join_all;
 use std::time::Duration;
 
-/// How long counting the rows of a table may take. A large one without the suggested indexes takes longer, and says so.
+/// How long counting the rows of a table may take. A large one without the suggested indexes takes
+/// longer, and says so.
 const COUNT_MAX: Duration = Duration::from_secs(10);
 
-/// List the tables of the configuration, and how they stand. Counts their rows; one that cannot be counted hides no other.
+/// List the tables of the configuration, and how they stand. Counts their rows; one that cannot be
+/// counted hides no other.
 #[utoipa::path(
     get, path = "/tables", tag = "tables",
     responses(

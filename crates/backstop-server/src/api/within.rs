@@ -30,7 +30,8 @@ pub(super) struct Part<T> {
     pub(super) next: Option<String>,
 }
 
-/// A page of a list that `look` reads: of one queue, or of all. Who sees only some is shown these one after another.
+/// A page of a list that `look` reads: of one queue, or of all. Who sees only some is shown these
+/// one after another.
 pub(super) async fn paged<T, F: Future<Output = Result<Part<T>, Problem>>>(
     reach: &Reach,
     queue: Option<QueueName>,
@@ -68,7 +69,8 @@ async fn one_after_another<T, F: Future<Output = Result<Part<T>, Problem>>>(
         let following = left.get(at + 1);
         let mut part = look(Some((*queue).clone()), within.take()).await?;
         let goes_on = part.next.map(|next| format!("{queue}:{next}"));
-        // Looking into the payloads of many queues takes as long as the sum of them: a page may be empty, and go on.
+        // Looking into the payloads of many queues takes as long as the sum of them: a page may be
+        // empty, and go on.
         let has_time = began.elapsed() < LOOK_FOR;
         if goes_on.is_none() && part.is_empty && following.is_some() && has_time {
             continue;
@@ -79,8 +81,8 @@ async fn one_after_another<T, F: Future<Output = Result<Part<T>, Problem>>>(
     Err(Problem::bad("`cursor` is none that this list has given"))
 }
 
-/// The job that is meant by an id: that of the queue that is named, else one that the caller may see. One that is not the caller's to
-/// see is as good as none.
+/// The job that is meant by an id: that of the queue that is named, else one that the caller may
+/// see. One that is not the caller's to see is as good as none.
 pub(super) async fn meant_job(
     app: &App,
     caller: &Caller,
@@ -110,8 +112,9 @@ fn one_of(mut found: Vec<Job>) -> Result<Option<Job>, Problem> {
     }
 }
 
-/// The same dead letters, as far as they are the caller's to change; others are refused. Ids are those of the caller's queues from here
-/// on, one selection a queue: whatever becomes of a job meanwhile, another queue's of the same id is not meant.
+/// The same dead letters, as far as they are the caller's to change; others are refused. Ids are
+/// those of the caller's queues from here on, one selection a queue: whatever becomes of a job
+/// meanwhile, another queue's of the same id is not meant.
 pub(super) async fn letters_within(
     app: &App,
     caller: &Caller,

@@ -29,8 +29,8 @@ pub const WAIT_MAX: Span = Span::secs(30);
 const HANDED_BYTES: usize = 192;
 const SAID_BYTES: usize = 72;
 
-/// Take jobs to run. Waits up to `wait_ms` for the first; each is the worker's own until its lease ends, unless it beats. With a `max` of 0
-/// none is taken, and the answer comes at once.
+/// Take jobs to run. Waits up to `wait_ms` for the first; each is the worker's own until its lease
+/// ends, unless it beats. With a `max` of 0 none is taken, and the answer comes at once.
 #[utoipa::path(
     post, path = "/lease", tag = "work", request_body = LeaseShape<'_>,
     responses(
@@ -62,7 +62,8 @@ pub(super) async fn lease(
     );
     named(&app, &caller, &worker)?;
     if max < 1.0 {
-        // No room for a job: a pool whose places are all taken says so, and is still told what it is asked for.
+        // No room for a job: a pool whose places are all taken says so, and is still told what it
+        // is asked for.
         let asked = told(&app, &attendance, &worker, &about, &[]).await?;
         return Ok(ok(&LeasedShape {
             jobs: Vec::new(),
@@ -94,8 +95,9 @@ pub(super) async fn lease(
     app.large().lease(size, write).await?
 }
 
-/// End runs. Telling the same end again is harmless, and `applied` for as long as the job is kept; an end under a lease that is over, or of
-/// a job that is gone (`keep_done`), is `stale`, and changes nothing.
+/// End runs. Telling the same end again is harmless, and `applied` for as long as the job is kept;
+/// an end under a lease that is over, or of a job that is gone (`keep_done`), is `stale`, and
+/// changes nothing.
 #[utoipa::path(
     post, path = "/settle", tag = "work", request_body = SettleShape<'_>,
     responses(
@@ -206,7 +208,8 @@ fn named(app: &App, caller: &Caller, worker: &WorkerName) -> Result<(), Problem>
     })
 }
 
-/// What a worker that got nothing is asked for. Whoever got jobs is asked for nothing that concerns them.
+/// What a worker that got nothing is asked for. Whoever got jobs is asked for nothing that concerns
+/// them.
 async fn told(
     app: &App,
     attendance: &Attendance,

@@ -1,8 +1,9 @@
 //! Actions on all jobs that match: they run in the background, whoever watches.
 //!
-//! A run is one cell, `bulk/ID`: what it does, how far it is, and who runs it. It goes on when the tab is closed; when
-//! its server is gone, the cell still says what was done, and the first server of the store that sees it goes on from
-//! there. Each run is one entry of the audit, and so is each going on.
+//! A run is one cell, `bulk/ID`: what it does, how far it is, and who runs it. It goes on when the
+//! tab is closed; when its server is gone, the cell still says what was done, and the first server
+//! of the store that sees it goes on from there. Each run is one entry of the audit, and so is each
+//! going on.
 
 mod preview;
 mod report;
@@ -53,8 +54,8 @@ pub struct Bulk {
     log: Audit,
 }
 
-/// Goes on with runs whose server is gone, in the names of those who started them, as far as there is room. One that was asked to stop
-/// ends.
+/// Goes on with runs whose server is gone, in the names of those who started them, as far as there
+/// is room. One that was asked to stop ends.
 pub(crate) async fn resume(app: &App) -> Answer<()> {
     let bulk = Bulk::new(app, "");
     for cell in bulk.all().await? {
@@ -113,8 +114,8 @@ impl Bulk {
         Ok(Some(id))
     }
 
-    /// Lets a run go on whose server is gone, now and whatever was asked of it; `None` if this server has too many under way, `Some(false)` if it has ended
-    /// or somebody runs it.
+    /// Lets a run go on whose server is gone, now and whatever was asked of it; `None` if this
+    /// server has too many under way, `Some(false)` if it has ended or somebody runs it.
     pub async fn resume(&self, id: &str) -> Answer<Option<bool>> {
         let Some(permit) = self.app.runs().enter() else {
             return Ok(None);
@@ -157,7 +158,8 @@ impl Bulk {
         Ok(self.all().await?.iter().filter(is_open).count() as u64)
     }
 
-    /// Asks a run to stop: it does so before its next step. Whether there is one that has not ended.
+    /// Asks a run to stop: it does so before its next step. Whether there is one that has not
+    /// ended.
     pub async fn stop(&self, id: &str) -> Answer<bool> {
         let change = async {
             self.ask_to_stop(id)
@@ -212,7 +214,8 @@ impl Bulk {
         self.backstop.store().list_cells(query).await
     }
 
-    /// Forgets some of those that have ended, where there are too many: the caller with the most loses its oldest. Ids sort by time.
+    /// Forgets some of those that have ended, where there are too many: the caller with the most
+    /// loses its oldest. Ids sort by time.
     async fn forget_old(&self) -> Answer<()> {
         let cells = self.all().await?;
         let (mut of_callers, mut count) = (BTreeMap::<String, VecDeque<&Cell>>::new(), 0_usize);

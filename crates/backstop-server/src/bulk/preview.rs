@@ -110,7 +110,8 @@ pub(crate) fn is_kept(search: &Search) -> bool {
     !search.is_beyond_store() && search.filter.kind.is_none() && search.filter.fingerprint.is_none()
 }
 
-/// How many there are, by the counts that the store keeps: of this queue and state, and that `action` applies to.
+/// How many there are, by the counts that the store keeps: of this queue and state, and that
+/// `action` applies to.
 pub(crate) fn kept(filter: &Filter, queues: &[QueueStatus], action: Option<&Action>) -> u64 {
     let states = State::ALL
         .into_iter()

@@ -56,7 +56,8 @@ pub enum Which {
         /// Dead of this.
         fingerprint: Option<Fingerprint>,
     },
-    /// Jobs that have to be looked at. Apart from the others: a server that does not know of texts would change all of them.
+    /// Jobs that have to be looked at. Apart from the others: a server that does not know of texts
+    /// would change all of them.
     Found {
         /// Of this queue.
         queue: Option<QueueName>,

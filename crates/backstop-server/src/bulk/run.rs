@@ -79,8 +79,8 @@ impl Run {
         }
     }
 
-    /// Takes a run over, in the name and for the reason that `log` has; without one, for the reason it was started for. `None` if
-    /// somebody else was faster.
+    /// Takes a run over, in the name and for the reason that `log` has; without one, for the reason
+    /// it was started for. `None` if somebody else was faster.
     pub(super) async fn take(
         app: &App,
         report: Report,
@@ -163,7 +163,8 @@ impl Run {
         }
     }
 
-    /// Step after step, each written down before the next. A store that does not answer is asked again, whatever it was asked.
+    /// Step after step, each written down before the next. A store that does not answer is asked
+    /// again, whatever it was asked.
     async fn steps(&mut self) -> End {
         let (mut patience, mut next) = (Patience::default(), Next::Step);
         loop {
@@ -192,8 +193,8 @@ impl Run {
         }
     }
 
-    /// Whether it is to end before it does `next`. The last step of all leaves nothing to be stopped, or to be left to others: begun anew from
-    /// no cursor it would do everything again.
+    /// Whether it is to end before it does `next`. The last step of all leaves nothing to be
+    /// stopped, or to be left to others: begun anew from no cursor it would do everything again.
     fn early_end(&self, next: &Next) -> Option<End> {
         let is_closing = self.app.closing().is_cancelled();
         match next {
@@ -266,7 +267,8 @@ impl Run {
         Ok(amended)
     }
 
-    /// Jobs that have to be looked at, as [`backstop::search::change`] walks through them. Where to go on.
+    /// Jobs that have to be looked at, as [`backstop::search::change`] walks through them. Where to
+    /// go on.
     async fn searched(&mut self, search: &Search) -> Answer<Option<String>> {
         let (config, action) = (self.app.config(), self.report.target.action());
         let cursor = self.report.cursor.clone();
@@ -282,7 +284,8 @@ impl Run {
         Ok(next.next)
     }
 
-    /// What has to be looked at: only letters that were dead when it began, so that none is met twice. Where to go on.
+    /// What has to be looked at: only letters that were dead when it began, so that none is met
+    /// twice. Where to go on.
     async fn letters(&mut self, filter: &DeadFilter) -> Answer<Option<String>> {
         let filter = as_of(filter, self.report.started_at);
         let page = self
@@ -296,7 +299,8 @@ impl Run {
         Ok(page.next)
     }
 
-    /// Writes how far it is; learns whether somebody wants it to stop. False if it is no longer this process's.
+    /// Writes how far it is; learns whether somebody wants it to stop. False if it is no longer
+    /// this process's.
     async fn save(&mut self) -> Answer<bool> {
         self.report.seen_at = self.backstop.now();
         loop {
@@ -343,8 +347,9 @@ impl Run {
     }
 }
 
-/// These letters, each selection of one queue: on Redis another may have a job of the same id. Those that move meet in one line, in the order
-/// in which they were found; others stay where they are, and queue by queue is fewer calls.
+/// These letters, each selection of one queue: on Redis another may have a job of the same id.
+/// Those that move meet in one line, in the order in which they were found; others stay where they
+/// are, and queue by queue is fewer calls.
 fn by_queue(mut letters: Vec<DeadLetter>, deed: Deed) -> Vec<Selection> {
     if deed != Deed::Move {
         letters.sort_by(|one, other| one.queue.cmp(&other.queue));

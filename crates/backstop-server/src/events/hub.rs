@@ -15,7 +15,8 @@ pub const VIEWERS_MAX: usize = 200;
 pub const VIEWERS_OF_ONE_MAX: usize = 20;
 /// The least time between two looks.
 const EVERY: Duration = Duration::from_secs(1);
-/// A store that is slow to answer is asked less often: looking takes at most one part in so many of the time.
+/// A store that is slow to answer is asked less often: looking takes at most one part in so many of
+/// the time.
 const SHARE: u32 = 10;
 /// How often viewers look again although nothing changed: ages grow by themselves.
 const TICK: Duration = Duration::from_secs(10);
@@ -39,7 +40,8 @@ pub struct Hub(Arc<Mutex<State>>);
 
 struct State {
     sender: broadcast::Sender<Told>,
-    /// Drawn once: ids of another server, or of this one before it was started anew, say nothing here.
+    /// Drawn once: ids of another server, or of this one before it was started anew, say nothing
+    /// here.
     epoch: u64,
     number: u64,
     is_polling: bool,

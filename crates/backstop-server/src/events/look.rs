@@ -5,7 +5,8 @@ use backstop::breakers::GuardStatus;
 use backstop::why::LIVE_WITHIN;
 use backstop_core::port::{Answer, QueueStatus, StreamStatus};
 
-/// What a look found. When workers were last heard is left out: it changes all the time, and changes nothing.
+/// What a look found. When workers were last heard is left out: it changes all the time, and
+/// changes nothing.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Look {
     queues: Vec<QueueStatus>,

@@ -1,8 +1,8 @@
 //! `GET /v1/events`: tells viewers that something changed, so that they look again.
 //!
-//! One poller a server looks for everybody, and only while somebody listens. An event names what changed; what it is by
-//! now is a question for the pages or the API. Events have ids: who comes back with the newest one missed nothing, and
-//! everybody else is told to look.
+//! One poller a server looks for everybody, and only while somebody listens. An event names what
+//! changed; what it is by now is a question for the pages or the API. Events have ids: who comes
+//! back with the newest one missed nothing, and everybody else is told to look.
 
 mod hub;
 mod look;
@@ -40,8 +40,8 @@ pub fn routes() -> Router<App> {
         .layer(Extension(Hub::default()))
 }
 
-/// Tell when something changed, as server-sent events, so that it is looked at again. An event names what changed; `Last-Event-ID` says
-/// what was heard last.
+/// Tell when something changed, as server-sent events, so that it is looked at again. An event
+/// names what changed; `Last-Event-ID` says what was heard last.
 #[utoipa::path(
     get, path = "/v1/events", tag = "events",
     params(("last-event-id" = Option<String>, Header, description = "The id of the last event that was heard")),

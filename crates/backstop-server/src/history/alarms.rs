@@ -1,4 +1,5 @@
-//! Which streams somebody should look at, by their last minutes in the store: the same for every page, command and server.
+//! Which streams somebody should look at, by their last minutes in the store: the same for every
+//! page, command and server.
 
 use super::block::Grain;
 use super::figures::{Figures as _, STREAM_NUMBERS, StreamFigures};
@@ -11,11 +12,12 @@ use backstop::streams::{Counts, StreamStatus};
 use backstop_core::{Span, StreamName};
 use std::collections::BTreeMap;
 
-/// Alarms are about the last ten minutes. The row of the newest one may not be written yet, and what came in the first is known by the
-/// row before it.
+/// Alarms are about the last ten minutes. The row of the newest one may not be written yet, and
+/// what came in the first is known by the row before it.
 const BACK: Span = Span::minutes(12);
 
-/// What rings, by stream. Where no server keeps a history, and of streams that it does not follow, nothing does.
+/// What rings, by stream. Where no server keeps a history, and of streams that it does not follow,
+/// nothing does.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Alarms(BTreeMap<StreamName, Vec<Alarm>>);
 

@@ -78,7 +78,8 @@ pub(super) const fn floor(time: Time, step: Span) -> Time {
 
 /// The rows of a cell. Written as what changed from row to row: an idle queue takes a few bytes.
 ///
-/// With ten numbers of at most twenty digits a day of ten minutes takes 31 KB: it always fits into a cell.
+/// With ten numbers of at most twenty digits a day of ten minutes takes 31 KB: it always fits into
+/// a cell.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Vec<i64>>", into = "Vec<Vec<i64>>")]
 pub(super) struct Block(BTreeMap<i64, Row>);
@@ -142,8 +143,8 @@ impl From<Vec<Vec<i64>>> for Block {
     }
 }
 
-/// Rows of a while as one: of what only grows the last, of what goes up and down the highest, so that a peak between two
-/// looks at a week can still be seen. `None` of none.
+/// Rows of a while as one: of what only grows the last, of what goes up and down the highest, so
+/// that a peak between two looks at a week can still be seen. `None` of none.
 pub(super) fn rolled<'a>(rows: impl IntoIterator<Item = &'a Row>, counts: usize) -> Option<Row> {
     rows.into_iter().cloned().reduce(|before, row| {
         let merged = row.iter().enumerate().map(|(at, number)| {

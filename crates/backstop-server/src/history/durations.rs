@@ -1,4 +1,5 @@
-//! How long runs took and how long their jobs waited over a window, as percentiles. A step without a run is a gap.
+//! How long runs took and how long their jobs waited over a window, as percentiles. A step without
+//! a run is a gap.
 
 use super::series::{Point, Series, Window};
 use backstop::Backstop;

@@ -1,4 +1,5 @@
-//! What is noted of a queue or a stream at a moment: first numbers that only grow, then numbers that go up and down.
+//! What is noted of a queue or a stream at a moment: first numbers that only grow, then numbers
+//! that go up and down.
 
 use super::block::Row;
 use backstop::core::port::QueueStatus;
@@ -56,8 +57,8 @@ pub struct StreamFigures {
     pub held: u64,
     /// Keys that hold some.
     pub holding: u64,
-    /// Keys given up because they held too much, ever. It stands last, since rows of before it was noted end there; the highest of
-    /// what only grows is also its last.
+    /// Keys given up because they held too much, ever. It stands last, since rows of before it was
+    /// noted end there; the highest of what only grows is also its last.
     pub overflows: u64,
 }
 

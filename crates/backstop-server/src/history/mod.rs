@@ -12,8 +12,8 @@
 //! | `kept` | the cells: who comes second changes nothing |
 //! | `record` | the loop that looks and writes |
 //!
-//! What is kept are totals as they stood, not what was added since: several servers on one store agree on them, and
-//! whoever writes a minute first has written it for all.
+//! What is kept are totals as they stood, not what was added since: several servers on one store
+//! agree on them, and whoever writes a minute first has written it for all.
 //!
 //! | cell | what is in it | kept for |
 //! |---|---|---|
@@ -56,7 +56,8 @@ const LOOKS_MAX: usize = 62;
 pub struct History(Arc<Mutex<VecDeque<Look>>>);
 
 impl History {
-    /// A queue, or all of them, over a window. The shortest comes from what this process saw, all others from the store.
+    /// A queue, or all of them, over a window. The shortest comes from what this process saw, all
+    /// others from the store.
     pub async fn queue(
         &self,
         backstop: &Backstop,
@@ -79,7 +80,8 @@ impl History {
         Ok(StreamSeries::of(&rows, window, now))
     }
 
-    /// The last five minutes of a queue as this process saw them: for lists, where a look into the store for each would be dear.
+    /// The last five minutes of a queue as this process saw them: for lists, where a look into the
+    /// store for each would be dear.
     pub fn recent_queue(&self, name: &QueueName, now: Time) -> QueueSeries {
         QueueSeries::of(
             &self.seen(&Subject::Queue(name.clone())),

@@ -1,4 +1,5 @@
-//! The loop that looks every few seconds and writes every minute. Safe on every server at once: who comes second writes nothing.
+//! The loop that looks every few seconds and writes every minute. Safe on every server at once: who
+//! comes second writes nothing.
 
 use super::block::{Grain, floor, rolled};
 use super::kept::{self, Entries};
@@ -96,7 +97,8 @@ impl Recorder {
         kept::enter(&self.backstop, &look.rows.iter().map(entry).collect()).await
     }
 
-    /// Makes ten minutes of the minutes that have none yet; every ten minutes, and when a server starts.
+    /// Makes ten minutes of the minutes that have none yet; every ten minutes, and when a server
+    /// starts.
     async fn roll_up(&mut self, look: &Look, minute: Time) -> Answer<()> {
         let newest = Grain::TenMinutes.floor(minute);
         if self.rolled == Some(newest) {

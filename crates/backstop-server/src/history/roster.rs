@@ -1,5 +1,5 @@
-//! Which queues and streams are followed one by one. Whoever is followed stays so: the sum of all others would jump with every
-//! change of places.
+//! Which queues and streams are followed one by one. Whoever is followed stays so: the sum of all
+//! others would jump with every change of places.
 
 use backstop::core::port::QueueStatus;
 use backstop::streams::{Count, StreamStatus};

@@ -1,4 +1,5 @@
-//! Rows as points of a chart. Where nobody looked there is a gap: neither a zero nor a line across it.
+//! Rows as points of a chart. Where nobody looked there is a gap: neither a zero nor a line across
+//! it.
 
 use super::block::{Grain, floor};
 use super::figures::{QueueFigures, StreamFigures};
@@ -73,7 +74,8 @@ impl Window {
         }
     }
 
-    /// The steps, the oldest first: from (not included) and until. The last ends at the last full step before `now`.
+    /// The steps, the oldest first: from (not included) and until. The last ends at the last full
+    /// step before `now`.
     fn steps(self, now: Time) -> impl Iterator<Item = (Time, Time)> {
         let step = self.step();
         let count = self.length().as_micros() / step.as_micros();
@@ -196,7 +198,8 @@ impl QueueSeries {
 }
 
 impl QueueSeries {
-    /// Ending with what was seen at `now`: a chart of what is there ends where the numbers beside it stand.
+    /// Ending with what was seen at `now`: a chart of what is there ends where the numbers beside
+    /// it stand.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -268,8 +271,8 @@ impl Series {
     }
 }
 
-/// What was added in each step, per second. A step without a row is a gap; so is one whose beginning nobody saw, and one
-/// in which a total fell: it is another queue of the same name.
+/// What was added in each step, per second. A step without a row is a gap; so is one whose
+/// beginning nobody saw, and one in which a total fell: it is another queue of the same name.
 #[expect(clippy::cast_precision_loss, reason = "a rate is for people")]
 fn rate<F>(rows: &[(Time, F)], of: fn(&F) -> u64, window: Window, now: Time) -> Series {
     let reach = window.step().times(2);

@@ -1,5 +1,5 @@
-//! The chart as a picture that stands for itself: no script, no font and nothing else to be fetched, light or dark as its
-//! reader likes it.
+//! The chart as a picture that stands for itself: no script, no font and nothing else to be
+//! fetched, light or dark as its reader likes it.
 
 use super::round_step;
 use crate::markup::escaped;

@@ -83,8 +83,8 @@ impl Question {
     }
 }
 
-/// The same for twice the time after the outage, and twice again, until the backlog is gone; then cut a little after
-/// that. As long as it may be if it does not go.
+/// The same for twice the time after the outage, and twice again, until the backlog is gone; then
+/// cut a little after that. As long as it may be if it does not go.
 fn prolonged(scenario: &Scenario, first: Span, most: Span) -> Option<(Scenario, Simulated)> {
     let recovery = scenario.outage.1;
     let played = |aftermath: Span| {

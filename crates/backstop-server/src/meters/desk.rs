@@ -1,4 +1,5 @@
-//! Reads the store for a scrape: with a deadline, and not more often than it can change anything for whoever looks.
+//! Reads the store for a scrape: with a deadline, and not more often than it can change anything
+//! for whoever looks.
 
 use super::snapshot::{Quick, Slow, Snapshot};
 use crate::App;
@@ -14,12 +15,14 @@ const SLOW_KEPT: Duration = Duration::from_mins(1);
 const ANSWER_KEPT: Duration = Duration::from_secs(1);
 /// How long the store has to answer that.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(3);
-/// How long the store has to answer all of the cheap questions; a scraper waits ten seconds, usually.
+/// How long the store has to answer all of the cheap questions; a scraper waits ten seconds,
+/// usually.
 const QUICK_DEADLINE: Duration = Duration::from_secs(3);
 /// And how long for the others.
 const SLOW_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What was read last, and when. The three are apart: whoever asks for the one never waits for the other.
+/// What was read last, and when. The three are apart: whoever asks for the one never waits for the
+/// other.
 #[derive(Default, Debug)]
 pub(super) struct Desk {
     quick: Mutex<Kept<Quick>>,
@@ -31,7 +34,8 @@ pub(super) struct Desk {
 type Kept<T> = Option<(Instant, Option<T>)>;
 
 impl Desk {
-    /// The store as it stands, or stood a moment ago. Whoever comes while it is read waits for the same answer.
+    /// The store as it stands, or stood a moment ago. Whoever comes while it is read waits for the
+    /// same answer.
     pub(super) async fn read(&self, app: &App) -> Snapshot {
         let quick = self.quick(app).await;
         let slow = if quick.is_some() {
@@ -46,8 +50,8 @@ impl Desk {
         }
     }
 
-    /// Whether the store answers for one cell, which takes it no time and waits for no list; anybody may ask that. Whoever comes while it
-    /// is asked waits for the same answer.
+    /// Whether the store answers for one cell, which takes it no time and waits for no list;
+    /// anybody may ask that. Whoever comes while it is asked waits for the same answer.
     pub(super) async fn is_up(&self, app: &App) -> bool {
         let mut kept = self.answer.lock().await;
         if is_old(kept.as_ref(), ANSWER_KEPT) {

@@ -1,4 +1,5 @@
-//! What the metrics of this process mean, in the words that a scrape shows beside them. Those of Kafka describe themselves.
+//! What the metrics of this process mean, in the words that a scrape shows beside them. Those of
+//! Kafka describe themselves.
 
 use super::recorder::HISTOGRAMS;
 use backstop_core::stream::Count;

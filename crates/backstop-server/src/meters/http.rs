@@ -5,7 +5,8 @@
 //! | `backstop_http_requests_total` | `method`, `route`, `status` | requests that were answered, by the pattern of their route |
 //! | `backstop_http_request_seconds` (histogram) | `method`, `route` | how long the answers took, up to their first byte |
 //!
-//! `/healthz`, `/readyz` and `/metrics` are asked every few seconds by machines: they are counted, and have no span.
+//! `/healthz`, `/readyz` and `/metrics` are asked every few seconds by machines: they are counted,
+//! and have no span.
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, Method};
@@ -21,7 +22,8 @@ const NO_ROUTE: &str = "none";
 /// Routes that are asked by machines, all the time.
 const UNTOLD: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Counts and times a request, in a span that continues the caller's trace. For `axum::middleware::from_fn`, around all routes.
+/// Counts and times a request, in a span that continues the caller's trace. For
+/// `axum::middleware::from_fn`, around all routes.
 pub async fn measure(request: Request, next: Next) -> Response {
     let route = request
         .extensions()
@@ -50,8 +52,8 @@ pub async fn measure(request: Request, next: Next) -> Response {
     response
 }
 
-/// Where the caller stands in a trace, by the header `traceparent`; `None` if there is none, or none that can be read. A job that is
-/// pushed by the request carries it.
+/// Where the caller stands in a trace, by the header `traceparent`; `None` if there is none, or
+/// none that can be read. A job that is pushed by the request carries it.
 pub fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     headers.get("traceparent")?.to_str().ok()?.parse().ok()
 }

@@ -1,4 +1,5 @@
-//! Labels are bounded: only these are told, and only so many values of each; what comes after them is `other`.
+//! Labels are bounded: only these are told, and only so many values of each; what comes after them
+//! is `other`.
 //!
 //! | label | what it names | where it comes from |
 //! |---|---|---|

@@ -6,7 +6,8 @@
 //! | its requests: the table of `http` | `recorder` |
 //! | what is in the store, whoever put it there: the table of `snapshot` | read at the scrape, by `desk` |
 //!
-//! A store that does not answer is told as `backstop_store_up 0`, and nothing else of what is in it: no zeros, no old numbers.
+//! A store that does not answer is told as `backstop_store_up 0`, and nothing else of what is in
+//! it: no zeros, no old numbers.
 
 mod desk;
 mod exposition;
@@ -54,8 +55,8 @@ pub fn routes() -> Router<App> {
         )
 }
 
-/// Whether the store answers, and has the tables this version needs, and the server is here to stay. Says no more than that: nobody has
-/// to show a token here.
+/// Whether the store answers, and has the tables this version needs, and the server is here to
+/// stay. Says no more than that: nobody has to show a token here.
 fn ready(app: &App, is_up: bool) -> Response {
     let words = match (is_up, app.is_leaving()) {
         (true, false) => return "ready\n".into_response(),

@@ -1,7 +1,8 @@
 //! What this process tells through the `metrics` facade, kept until it is scraped.
 //!
-//! Histograms have buckets, all of them chosen here: without, the exporter would make summaries, which cannot be added up over
-//! processes. Gauges that nobody has set for a while are forgotten: their queue, schedule or sweep may be gone.
+//! Histograms have buckets, all of them chosen here: without, the exporter would make summaries,
+//! which cannot be added up over processes. Gauges that nobody has set for a while are forgotten:
+//! their queue, schedule or sweep may be gone.
 
 use super::help::describe;
 use super::labels::{OTHER, Seen, label};
@@ -15,9 +16,11 @@ use metrics_util::MetricKindMask;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// A gauge that was not set for so long is forgotten: longer than the pause between two sweeps, usually.
+/// A gauge that was not set for so long is forgotten: longer than the pause between two sweeps,
+/// usually.
 const GAUGES_KEPT: Duration = Duration::from_hours(1);
-/// How often samples are put into their buckets; without, they would pile up until somebody scrapes.
+/// How often samples are put into their buckets; without, they would pile up until somebody
+/// scrapes.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
 
 /// Times of calls and runs: from a tenth of a millisecond to ten minutes.
@@ -48,8 +51,8 @@ pub(super) const HISTOGRAMS: [(&str, &[f64]); 9] = [
 
 static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
 
-/// Gathers what this process tells, from now on; once in a process. If the program around it has a recorder of its own, that one
-/// goes on, and `/metrics` tells only what is in the store.
+/// Gathers what this process tells, from now on; once in a process. If the program around it has a
+/// recorder of its own, that one goes on, and `/metrics` tells only what is in the store.
 pub fn install() -> PrometheusHandle {
     HANDLE
         .get_or_init(|| {

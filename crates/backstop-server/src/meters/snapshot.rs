@@ -1,5 +1,5 @@
-//! What is in the store, as a scrape tells it. The same whichever server is asked: alerts take the maximum over all of them, or
-//! scrape one.
+//! What is in the store, as a scrape tells it. The same whichever server is asked: alerts take the
+//! maximum over all of them, or scrape one.
 //!
 //! | name | labels | what it is |
 //! |---|---|---|
@@ -303,8 +303,9 @@ impl Quick {
         );
     }
 
-    /// What the doctor found in the store, and what can be told of its contents at once. Where it has never come to the end of a look
-    /// there is no number; where the last one failed, that is told beside what the one before found.
+    /// What the doctor found in the store, and what can be told of its contents at once. Where it
+    /// has never come to the end of a look there is no number; where the last one failed, that is
+    /// told beside what the one before found.
     fn tell_findings(&self, opinion: &Opinion, text: &mut Exposition) {
         if opinion.found.is_some() || opinion.failed.is_some() {
             text.tell_one(DOCTOR_FAILED, f64::from(u8::from(opinion.failed.is_some())));
@@ -468,7 +469,8 @@ fn count(count: u64) -> f64 {
     count as f64
 }
 
-/// Things that are told by name as far as the bound goes, those that matter most first; the rest is told as one.
+/// Things that are told by name as far as the bound goes, those that matter most first; the rest is
+/// told as one.
 struct Told<'a, T> {
     label: &'static str,
     named: Vec<(&'a str, &'a T)>,

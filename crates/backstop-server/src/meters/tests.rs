@@ -218,7 +218,8 @@ async fn instants_that_were_given_up_are_no_longer_told_as_unfired() {
 
 #[tokio::test]
 async fn instants_that_were_given_up_are_told_for_an_hour_by_a_process_that_counted_none() {
-    // One policy each, and one instant that nobody looks back to; what a pause skips is nobody's loss.
+    // One policy each, and one instant that nobody looks back to; what a pause skips is nobody's
+    // loss.
     for (rule, absence, given_up) in [
         (
             "cron = \"30 8 * * *\"\nmissed = { policy = \"skip\" }",

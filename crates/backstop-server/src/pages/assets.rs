@@ -1,5 +1,5 @@
-//! The style, the script and the icon: in the binary, under names that change with what is in them, so that a browser
-//! keeps them for good.
+//! The style, the script and the icon: in the binary, under names that change with what is in them,
+//! so that a browser keeps them for good.
 
 use crate::App;
 use axum::Router;

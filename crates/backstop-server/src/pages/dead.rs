@@ -181,7 +181,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     view.show(&page)
 }
 
-/// Not live where letters are looked into: that costs more than somebody who only left the page open should.
+/// Not live where letters are looked into: that costs more than somebody who only left the page
+/// open should.
 fn frame(view: &View, filter: &LetterFilter) -> Frame {
     let frame = view.frame(Section::Dead, "Dead letters");
     if filter.0.text.is_some() {

@@ -35,7 +35,8 @@ struct Page {
     advice: &'static str,
 }
 
-/// The page of a request that was turned away before it was looked at: it knows of nobody, and says nothing of what is here.
+/// The page of a request that was turned away before it was looked at: it knows of nobody, and says
+/// nothing of what is here.
 #[derive(Template)]
 #[template(path = "refusal.html")]
 struct Refused<'a> {

@@ -1,4 +1,5 @@
-//! One job: why it waits, what happened to it, what is in it. A dead letter is a job that is dead, and shown here too.
+//! One job: why it waits, what happened to it, what is in it. A dead letter is a job that is dead,
+//! and shown here too.
 
 mod timeline;
 
@@ -150,7 +151,8 @@ fn named(view: &View) -> Option<QueueName> {
         .and_then(|name| QueueName::new(name).ok())
 }
 
-/// The job that is meant: that of the queue that is named, or, if it has gone from there or none is, whichever there is.
+/// The job that is meant: that of the queue that is named, or, if it has gone from there or none
+/// is, whichever there is.
 async fn meant(view: &View, id: &str) -> Result<Meant, PageFailure> {
     let (id, backstop) = (JobId::from_text(id), view.app().backstop());
     if let Some(queue) = named(view)

@@ -1,4 +1,5 @@
-//! Jobs: found by queue, kind, state, id and what is in the payload; the filter lives in the address.
+//! Jobs: found by queue, kind, state, id and what is in the payload; the filter lives in the
+//! address.
 
 mod act;
 mod filter;
@@ -160,7 +161,8 @@ async fn list(view: View) -> Result<Response, PageFailure> {
     view.show(&shown)
 }
 
-/// Not live where payloads are looked into: that costs more than somebody who only left the page open should.
+/// Not live where payloads are looked into: that costs more than somebody who only left the page
+/// open should.
 fn frame(view: &View, filter: &JobFilter) -> Frame {
     let frame = view.frame(Section::Jobs, "Jobs");
     if filter.text.is_some() {

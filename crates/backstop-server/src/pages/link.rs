@@ -1,4 +1,5 @@
-//! Addresses with their parameters: the filters of a list live in them, and stay through every action.
+//! Addresses with their parameters: the filters of a list live in them, and stay through every
+//! action.
 
 use std::fmt;
 
@@ -71,8 +72,8 @@ impl fmt::Display for Link {
     }
 }
 
-/// One part of a path: whatever it says, it is one part. Only `.` and `..` are ways up to every browser, however they are
-/// written; a queue of such a name is for the API and the command line.
+/// One part of a path: whatever it says, it is one part. Only `.` and `..` are ways up to every
+/// browser, however they are written; a queue of such a name is for the API and the command line.
 pub fn part(text: &str) -> String {
     text.bytes()
         .fold(String::with_capacity(text.len()), |mut part, byte| {
@@ -88,8 +89,8 @@ pub fn part(text: &str) -> String {
         })
 }
 
-/// The id of what has this name within a page, for a link to it and for the script: letters, digits, `-`, `_` and `.` whatever
-/// the name says, and another one for every other name.
+/// The id of what has this name within a page, for a link to it and for the script: letters,
+/// digits, `-`, `_` and `.` whatever the name says, and another one for every other name.
 pub fn anchor(what: &str, name: &str) -> String {
     name.bytes().fold(format!("{what}-"), |mut id, byte| {
         match byte {

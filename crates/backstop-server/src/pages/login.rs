@@ -29,7 +29,8 @@ struct Page {
     wait_secs: Option<u32>,
 }
 
-/// The page, which leads on to the address `next`; `refused` says that the last token was not taken.
+/// The page, which leads on to the address `next`; `refused` says that the last token was not
+/// taken.
 async fn login(view: View, head: Parts) -> Result<Response, PageFailure> {
     let wait = access::login_wait(view.app(), &head);
     page(&view, wait, None)

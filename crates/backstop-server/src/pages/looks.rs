@@ -1,7 +1,8 @@
-//! Looks into databases of users: never two at once at the same thing, never longer than a page can wait, and what was seen
-//! last is kept, so that a page always has something to show.
+//! Looks into databases of users: never two at once at the same thing, never longer than a page can
+//! wait, and what was seen last is kept, so that a page always has something to show.
 //!
-//! A look goes on when nobody waits for it any more: a database that answers after a minute is then known to the next page.
+//! A look goes on when nobody waits for it any more: a database that answers after a minute is then
+//! known to the next page.
 
 use backstop_core::{Span, Time};
 use std::collections::BTreeMap;
@@ -52,8 +53,8 @@ impl<T> Default for Looks<T> {
 }
 
 impl<T: Send + Sync + 'static> Looks<T> {
-    /// Looks at the thing called `name`, unless somebody does or just did; answers what is known when it is done, or when a
-    /// page cannot wait any longer.
+    /// Looks at the thing called `name`, unless somebody does or just did; answers what is known
+    /// when it is done, or when a page cannot wait any longer.
     pub(super) async fn look(
         &self,
         name: &str,

@@ -1,13 +1,15 @@
 //! Small pieces that every page writes the same way: instants, and states of jobs.
 //!
-//! They are the only values that reach a template as markup; every text in them is escaped, or made of digits here.
+//! They are the only values that reach a template as markup; every text in them is escaped, or made
+//! of digits here.
 
 use super::text;
 use askama::filters::HtmlSafe;
 use backstop_core::{State, Time};
 use std::fmt;
 
-/// An instant as it is from `now`: how long ago, and exactly when for who points at it or asks the script for exact times.
+/// An instant as it is from `now`: how long ago, and exactly when for who points at it or asks the
+/// script for exact times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct When {
     at: Time,
@@ -86,7 +88,8 @@ impl Spread {
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Drawn is what has not ended: one dead letter would fill the bar of a queue that has nothing else to do.
+        // Drawn is what has not ended: one dead letter would fill the bar of a queue that has
+        // nothing else to do.
         let drawn = || {
             self.parts
                 .iter()

@@ -1,5 +1,5 @@
-//! What the last action did, carried over the redirect in a cookie: an address that says "done" would say it to
-//! whoever follows it.
+//! What the last action did, carried over the redirect in a cookie: an address that says "done"
+//! would say it to whoever follows it.
 
 use axum::http::header::{LOCATION, SET_COOKIE};
 use axum::http::{HeaderValue, StatusCode};

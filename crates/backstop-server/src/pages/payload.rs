@@ -15,7 +15,8 @@ pub struct ShownPayload {
 }
 
 impl ShownPayload {
-    /// These bytes, indented if they are JSON. Nothing but white space outside of strings is changed.
+    /// These bytes, indented if they are JSON. Nothing but white space outside of strings is
+    /// changed.
     pub fn of(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
@@ -38,8 +39,9 @@ impl ShownPayload {
     }
 }
 
-/// The beginning of JSON with a line for each field and element, all of it unless it is longer than is shown: a short list deep inside of
-/// others becomes a long text. An empty list or object stays on its line.
+/// The beginning of JSON with a line for each field and element, all of it unless it is longer than
+/// is shown: a short list deep inside of others becomes a long text. An empty list or object stays
+/// on its line.
 fn indented(json: &str) -> String {
     let (mut out, mut depth, mut in_string, mut is_escaped) = (
         String::with_capacity(json.len().min(2 * CHARS_MAX)),

@@ -1,4 +1,5 @@
-//! Jobs that are picked one by one, each with the queue it was seen in: on Redis another queue may have a job of the same id.
+//! Jobs that are picked one by one, each with the queue it was seen in: on Redis another queue may
+//! have a job of the same id.
 
 use super::link::Link;
 use super::{PageFailure, View};
@@ -72,7 +73,8 @@ impl fmt::Display for Pick {
     }
 }
 
-/// The ids of each queue, in the order in which they were picked; those of no queue in particular first.
+/// The ids of each queue, in the order in which they were picked; those of no queue in particular
+/// first.
 pub(super) fn by_queue(picks: &[Pick]) -> BTreeMap<Option<QueueName>, Vec<JobId>> {
     let mut parts = BTreeMap::<_, Vec<JobId>>::new();
     for pick in picks {

@@ -1,6 +1,7 @@
 //! The policy lab: what a retry policy does, and what it does to a service that is out for a while.
 //!
-//! Everything stands in the address, so that a finding can be sent to somebody. Nothing is changed and no store is asked.
+//! Everything stands in the address, so that a finding can be sent to somebody. Nothing is changed
+//! and no store is asked.
 
 use super::chart::{Bar, Bars, Markup, Share, Tone, Unit};
 use super::{Frame, PageFailure, Section, View};
@@ -163,7 +164,8 @@ impl Fields {
     }
 }
 
-/// A question that a page has the time to answer: not more jobs than it may have, however long the backlog takes to go.
+/// A question that a page has the time to answer: not more jobs than it may have, however long the
+/// backlog takes to go.
 fn bounded(question: Question) -> Result<Question, String> {
     let recovery = question.outage_at.plus(question.outage);
     let longest = Span::secs(1).scaled(JOBS_MAX / question.arrivals_per_second);

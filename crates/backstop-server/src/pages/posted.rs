@@ -20,7 +20,8 @@ impl Posted {
             .find(|value| !value.is_empty())
     }
 
-    /// The same to the letter: a name that begins or ends with a space is another name than one without it.
+    /// The same to the letter: a name that begins or ends with a space is another name than one
+    /// without it.
     pub fn get_exact(&self, name: &str) -> Option<&str> {
         let named = self.0.iter().filter(|(key, _)| key == name);
         named

@@ -175,8 +175,8 @@ impl Shown {
     }
 }
 
-/// The list it was started from, as far as it is a page of this server. Its address has the text that was looked for: where that hides
-/// something, it is not told.
+/// The list it was started from, as far as it is a page of this server. Its address has the text
+/// that was looked for: where that hides something, it is not told.
 fn back(view: &View, report: &Report, redaction: &Redaction) -> String {
     let (jobs, address) = (view.at("/jobs"), &report.back);
     let is_page = address.starts_with(&jobs) || address.starts_with(&view.at("/dead"));

@@ -54,7 +54,8 @@ pub fn when(time: Time, now: Time) -> String {
     }
 }
 
-/// A share in whole per cent, rounded; what is something never as nothing, and what is not all never as all.
+/// A share in whole per cent, rounded; what is something never as nothing, and what is not all
+/// never as all.
 pub fn share(part: u64, whole: u64) -> String {
     let whole = whole.max(1);
     let percent = (part.saturating_mul(100).saturating_add(whole / 2)) / whole;
@@ -70,8 +71,8 @@ pub fn many(number: u64, one: &str, more: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { more })
 }
 
-/// A name or a message that somebody else gave, so that there is something to see and to click on: one of spaces and characters without a picture is
-/// written as their numbers.
+/// A name or a message that somebody else gave, so that there is something to see and to click on:
+/// one of spaces and characters without a picture is written as their numbers.
 pub fn name(text: &str) -> String {
     let is_blank = |letter: char| {
         let is_format = matches!(letter, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{2800}' | '\u{3164}');

@@ -1,8 +1,9 @@
 //! The way through the pages of a list, and back.
 //!
-//! Stores only tell where the next page begins. So an address carries where the pages before it began, as `past`, the oldest first;
-//! the first page of all begins nowhere and is not among them. Of many the latest are kept, behind an empty one: from there on the
-//! way back is to the first page.
+//! Stores only tell where the next page begins. So an address carries where the pages before it
+//! began, as `past`, the oldest first; the first page of all begins nowhere and is not among them.
+//! Of many the latest are kept, behind an empty one: from there on the way back is to the first
+//! page.
 
 use super::View;
 use super::link::Link;

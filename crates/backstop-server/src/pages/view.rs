@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 /// The header by which the script asks for the part of a page that changes.
 const FRAGMENT: &str = "backstop-fragment";
-/// The cookies of a login, with TLS and without; whether it is a good one was decided before a page is made.
+/// The cookies of a login, with TLS and without; whether it is a good one was decided before a page
+/// is made.
 const SESSIONS: [&str; 2] = ["__Host-backstop_session", "backstop_session"];
 /// The cookie that remembers which theme somebody chose.
 const THEME: &str = "backstop_theme";
@@ -93,7 +94,8 @@ impl View {
             .filter(|value| !value.is_empty())
     }
 
-    /// The same to the letter: a name that begins or ends with a space is another name than one without it.
+    /// The same to the letter: a name that begins or ends with a space is another name than one
+    /// without it.
     pub fn query_exact(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, _)| key == name);
         found

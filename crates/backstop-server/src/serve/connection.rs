@@ -22,7 +22,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// How long a handshake, or the head of a request, may take; also how long a connection without requests is kept.
+/// How long a handshake, or the head of a request, may take; also how long a connection without
+/// requests is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -33,7 +34,8 @@ const STREAMS_MAX: u32 = 128;
 /// How often the other end of an idle connection is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// Serves one connection until it ends, or, once the server closes, until its requests have been answered.
+/// Serves one connection until it ends, or, once the server closes, until its requests have been
+/// answered.
 pub(super) async fn attend(
     stream: TcpStream,
     from: SocketAddr,

@@ -74,7 +74,8 @@ fn time_limit(app: &App, route: &str) -> Duration {
     }
 }
 
-/// An event stream has no end of its own; it ends when the server does, and browsers come back to whoever serves next.
+/// An event stream has no end of its own; it ends when the server does, and browsers come back to
+/// whoever serves next.
 fn ended_when_closing(app: &App, response: Response) -> Response {
     let is_stream = response
         .headers()

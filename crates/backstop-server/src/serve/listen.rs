@@ -171,8 +171,9 @@ impl Serving {
         self.address
     }
 
-    /// Prepares to go on by another configuration, with certificates read again; refuses one that it would not have started with.
-    /// The store, and where and how it listens, stay as they are, whatever `config` says.
+    /// Prepares to go on by another configuration, with certificates read again; refuses one that
+    /// it would not have started with. The store, and where and how it listens, stay as they are,
+    /// whatever `config` says.
     pub async fn prepare(&self, mut config: Config) -> Result<Change, CannotServe> {
         let standing = self.app.config();
         // What is shown and compared must be the store that is open.
@@ -197,7 +198,8 @@ impl Serving {
         Ok(Change { config, keys })
     }
 
-    /// Goes on by what was prepared. Requests and connections that have begun keep what they began with.
+    /// Goes on by what was prepared. Requests and connections that have begun keep what they began
+    /// with.
     pub fn change(&self, change: Change) {
         if let (Some(standing), Some(keys)) = (&self.keys, change.keys) {
             standing.replace(keys);
@@ -205,12 +207,14 @@ impl Serving {
         self.app.reload(change.config);
     }
 
-    /// Says that it ends before long, and goes on answering: workers elsewhere have runs to keep and to end as long as anything runs here.
+    /// Says that it ends before long, and goes on answering: workers elsewhere have runs to keep
+    /// and to end as long as anything runs here.
     pub fn leave(&self) {
         self.app.leave();
     }
 
-    /// Tells it to end: no more connections, requests under way are answered, whoever waits is answered now.
+    /// Tells it to end: no more connections, requests under way are answered, whoever waits is
+    /// answered now.
     pub fn stop(&self) {
         self.app.closing().cancel();
     }
@@ -224,7 +228,8 @@ impl Serving {
     /// Waits until it has ended. Safe to drop while waiting and to call again.
     pub async fn ended(&mut self) {
         if let Some(supervisor) = self.supervisor.as_mut() {
-            // It does not panic by itself; if the runtime is going down there is nothing left to wait for.
+            // It does not panic by itself; if the runtime is going down there is nothing left to
+            // wait for.
             let _ = supervisor.await;
             self.supervisor = None;
         }
@@ -261,7 +266,8 @@ impl House {
                 (stream, from) = next(&listener) => self.take_in(stream, from, &force),
             }
         }
-        // From here on nobody finds us: whoever tries is told so by the machine, and goes elsewhere.
+        // From here on nobody finds us: whoever tries is told so by the machine, and goes
+        // elsewhere.
         drop(listener);
         self.connections.close();
         self.tasks.close();

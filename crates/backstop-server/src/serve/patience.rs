@@ -1,4 +1,5 @@
-//! A connection whose other end must take what it asked for: one that stops reading holds its place for no longer than this allows.
+//! A connection whose other end must take what it asked for: one that stops reading holds its place
+//! for no longer than this allows.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;

@@ -1,5 +1,5 @@
-//! Whether anything goes on over a connection that carries many requests: one over which nothing does is closed, be it that nobody
-//! asks, or that nobody takes the answers.
+//! Whether anything goes on over a connection that carries many requests: one over which nothing
+//! does is closed, be it that nobody asks, or that nobody takes the answers.
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;

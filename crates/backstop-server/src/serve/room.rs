@@ -1,7 +1,9 @@
-//! How many connections there may be: in all, and from one address where addresses tell clients apart.
+//! How many connections there may be: in all, and from one address where addresses tell clients
+//! apart.
 //!
-//! A connection of which no request was let in yet is a stranger's. When there is no room, the oldest of these makes place for the next
-//! one: who opens connections and sends nothing keeps nobody out, and connections of callers who were let in stay.
+//! A connection of which no request was let in yet is a stranger's. When there is no room, the
+//! oldest of these makes place for the next one: who opens connections and sends nothing keeps
+//! nobody out, and connections of callers who were let in stay.
 
 use crate::access::{Welcome, place};
 use backstop::config::ServerConfig;
@@ -113,7 +115,8 @@ impl Room {
 }
 
 impl Seats {
-    /// Takes the seat of the oldest connection that sent nothing worth an answer; whether there was one.
+    /// Takes the seat of the oldest connection that sent nothing worth an answer; whether there was
+    /// one.
     fn evict_oldest_stranger(&mut self) -> bool {
         while let Some((_, oldest)) = self.strangers.pop_first() {
             if !oldest.welcome.is_given() {

@@ -12,7 +12,8 @@ use utoipa::ToSchema;
 pub struct AuditShape<'a> {
     /// The changes, the newest first.
     pub entries: Vec<AuditEntryShape<'a>>,
-    /// Where the next page starts; the list ends where there is none. A page may be short, even empty, and go on.
+    /// Where the next page starts; the list ends where there is none. A page may be short, even
+    /// empty, and go on.
     pub next: Option<&'a str>,
 }
 

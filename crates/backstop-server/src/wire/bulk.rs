@@ -41,7 +41,8 @@ pub struct RunShape<'a> {
     /// To which: `matching` with the filter, or `all`. Secrets in a text are hidden.
     #[schema(value_type = Object)]
     selection: Value,
-    /// running, silent (its server gives no sign of life; another one goes on with it), done, stopped or failed.
+    /// running, silent (its server gives no sign of life; another one goes on with it), done,
+    /// stopped or failed.
     state: &'static str,
     /// To how many jobs it was done.
     count: u64,

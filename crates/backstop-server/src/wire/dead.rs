@@ -63,8 +63,8 @@ impl<'a> GroupsShape<'a> {
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Redrives)]
 pub struct RedrivesShape<'a> {
-    /// Each with its `id`, `phase`, what was asked for, and how many letters were requeued, are done, died again and are open;
-    /// `stalled` if it has not ended and nobody runs it.
+    /// Each with its `id`, `phase`, what was asked for, and how many letters were requeued, are
+    /// done, died again and are open; `stalled` if it has not ended and nobody runs it.
     #[schema(value_type = Vec<RedriveShape>)]
     pub redrives: &'a [RedriveReport],
 }

@@ -64,7 +64,8 @@ pub struct JobShape<'a> {
     requeues: u32,
     /// Who runs it; null unless it is running.
     worker: Option<&'a str>,
-    /// When that one was handed it; null unless it is running, and where a version claimed it that did not write this down.
+    /// When that one was handed it; null unless it is running, and where a version claimed it that
+    /// did not write this down.
     #[schema(value_type = Option<String>, format = DateTime)]
     started_at: Option<Time>,
     /// Until when that is certain.

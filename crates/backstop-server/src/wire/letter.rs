@@ -1,5 +1,5 @@
-//! What dead letters, failures and redrives look like, for the description of the API: the library writes them itself.
-//! `tests/api/openapi.rs` holds both against each other.
+//! What dead letters, failures and redrives look like, for the description of the API: the library
+//! writes them itself. `tests/api/openapi.rs` holds both against each other.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -223,7 +223,8 @@ pub(crate) struct RedriveShape {
     then_rate: String,
     /// Which letters, as they were asked for.
     selection: Value,
-    /// How many letters were picked when it was written down, where they were named or are the oldest.
+    /// How many letters were picked when it was written down, where they were named or are the
+    /// oldest.
     picked: Option<u64>,
     /// How many letters it is about, where that could be told when it was written down.
     expected: Option<u64>,

@@ -1,6 +1,8 @@
-//! The JSON shapes that the API and the command line share: written once, so that both say the same.
+//! The JSON shapes that the API and the command line share: written once, so that both say the
+//! same.
 //!
-//! Shapes whose fields stand in alphabetical order came from the command line, which has always written them so.
+//! Shapes whose fields stand in alphabetical order came from the command line, which has always
+//! written them so.
 
 pub mod audit;
 pub mod breaker;

@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 pub enum PayloadShape<'a> {
     /// As it is, byte for byte.
     Json(&'a RawValue),
-    /// As text, and its bytes beside it: what is not JSON. backstop takes none in, but a damaged store may hold some.
+    /// As text, and its bytes beside it: what is not JSON. backstop takes none in, but a damaged
+    /// store may hold some.
     Text {
         /// The text, as a JSON string.
         text: Box<RawValue>,

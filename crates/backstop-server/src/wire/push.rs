@@ -131,8 +131,9 @@ impl NewJobShape<'_> {
         }
     }
 
-    /// The job. `body` is the text it was read from: the payload is a part of it and is not copied. `before` is a job whose queue and
-    /// kind it likely shares, so that a batch makes their names once. `fresh_id` is asked for an id if it has none.
+    /// The job. `body` is the text it was read from: the payload is a part of it and is not copied.
+    /// `before` is a job whose queue and kind it likely shares, so that a batch makes their names
+    /// once. `fresh_id` is asked for an id if it has none.
     pub fn job(
         self,
         body: &Bytes,
@@ -184,8 +185,8 @@ pub struct PushedShape {
     /// Its id; for a duplicate, the id of the job that stands for it.
     #[schema(value_type = String)]
     pub id: JobId,
-    /// inserted, same (the queue has a job of this id already), duplicate (another job holds its unique key), full, or conflict (a job of
-    /// another queue has this id).
+    /// inserted, same (the queue has a job of this id already), duplicate (another job holds its
+    /// unique key), full, or conflict (a job of another queue has this id).
     pub result: &'static str,
     /// For a duplicate, the job that holds its unique key.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,7 +195,8 @@ pub struct PushedShape {
 }
 
 impl PushedShape {
-    /// What became of the job `id`. The id of a job that was not taken names nothing; what stands for it is the holder of its key.
+    /// What became of the job `id`. The id of a job that was not taken names nothing; what stands
+    /// for it is the holder of its key.
     pub fn new(id: JobId, result: Enqueued) -> Self {
         let (result, holder) = match result {
             Enqueued::Inserted => ("inserted", None),

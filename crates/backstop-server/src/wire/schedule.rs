@@ -18,7 +18,8 @@ pub struct SchedulesShape {
 #[derive(Serialize, ToSchema, Debug)]
 #[schema(as = Schedule)]
 pub struct ScheduleShape {
-    /// Whether it is in the configuration of this server; of others only what the store has heard is known.
+    /// Whether it is in the configuration of this server; of others only what the store has heard
+    /// is known.
     configured: bool,
     /// When it is due.
     #[serde(skip_serializing_if = "Option::is_none")]

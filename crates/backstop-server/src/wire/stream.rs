@@ -212,7 +212,8 @@ pub struct KeyWholeShape<'a> {
     waits_until: Option<Time>,
     /// The last position that was handled or passed.
     watermark: Option<i64>,
-    /// Why the first record that it keeps is not handled: `gate`, `why` in a sentence, and its `details`.
+    /// Why the first record that it keeps is not handled: `gate`, `why` in a sentence, and its
+    /// `details`.
     #[schema(value_type = Option<Object>)]
     why: Option<Value>,
 }
@@ -285,7 +286,8 @@ struct MissedShape {
 }
 
 impl<'a> KeyWholeShape<'a> {
-    /// The shape of a key. Payloads and errors are shown as they are in `stored`, and `standing` is read from it: see [`redacted`].
+    /// The shape of a key. Payloads and errors are shown as they are in `stored`, and `standing` is
+    /// read from it: see [`redacted`].
     pub fn new(stream: &'a StreamName, stored: &'a StoredKey, standing: &'a Standing) -> Self {
         let failing = standing.failing.as_ref().map(|failing| FailingShape {
             error: &failing.error,
@@ -343,8 +345,8 @@ fn held(record: &StoredRecord) -> HeldRecordShape<'_> {
     }
 }
 
-/// A key whose records, and what is told of one that fails, may be shown. Whoever wrote an error down may have known fewer names of
-/// secrets than whoever shows it.
+/// A key whose records, and what is told of one that fails, may be shown. Whoever wrote an error
+/// down may have known fewer names of secrets than whoever shows it.
 #[must_use]
 pub fn redacted(mut stored: StoredKey, redaction: &Redaction) -> StoredKey {
     for record in &mut stored.records {

@@ -86,7 +86,8 @@ pub struct StatusShape<'a> {
     waiting: u64,
     /// Rows that are not tried any more.
     expired: u64,
-    /// Those of them that could not be copied to the dead letters, where they are to be; null if all could.
+    /// Those of them that could not be copied to the dead letters, where they are to be; null if
+    /// all could.
     unburied: Option<UnburiedShape>,
     /// Open rows whose date cannot be read.
     undated: u64,

@@ -27,7 +27,8 @@ pub struct LeaseShape<'a> {
     /// From where: 1 to 256 queues.
     #[schema(value_type = Vec<String>)]
     pub queues: Vec<QueueName>,
-    /// At most so many, over all queues: 1 if not said, and never more than 1000. With 0, or less, none is taken and nothing is waited for.
+    /// At most so many, over all queues: 1 if not said, and never more than 1000. With 0, or less,
+    /// none is taken and nothing is waited for.
     #[serde(default)]
     #[schema(value_type = Option<i64>)]
     pub max: Option<f64>,
@@ -35,7 +36,8 @@ pub struct LeaseShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub worker: Option<Text<'a>>,
-    /// For how long, unless it beats; the queue's lease if not said. What is less than 500 ms counts as 500 ms, more than 24 h as 24 h.
+    /// For how long, unless it beats; the queue's lease if not said. What is less than 500 ms
+    /// counts as 500 ms, more than 24 h as 24 h.
     #[serde(default)]
     pub lease_ms: Option<f64>,
     /// How long to wait for the first job; at most 30 s, not at all if not said.
@@ -52,8 +54,8 @@ pub struct LeaseShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub version: Option<Text<'a>>,
-    /// Since when it runs. With it, an order is for this run of the worker, and not for the next; without it, a worker of the same name
-    /// counts as the same one until it was silent for 30 s.
+    /// Since when it runs. With it, an order is for this run of the worker, and not for the next;
+    /// without it, a worker of the same name counts as the same one until it was silent for 30 s.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started_at: Option<Time>,
@@ -76,7 +78,8 @@ fn bytes_of_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     }
 }
 
-/// Both requests carry the same fields about their worker, and neither lets others pass: shapes that are read strictly cannot share them.
+/// Both requests carry the same fields about their worker, and neither lets others pass: shapes
+/// that are read strictly cannot share them.
 macro_rules! tells_of_its_worker {
     ($shape:ident) => {
         impl $shape<'_> {
@@ -105,8 +108,8 @@ tells_of_its_worker!(BeatShape);
 pub struct LeasedShape<'a> {
     /// The jobs; none if there were none in time.
     pub jobs: Vec<HandedShape<'a>>,
-    /// What the worker is asked for by its operator: quiet (it gets no jobs), or stop (it gets none, and is to end). Only there while
-    /// something is.
+    /// What the worker is asked for by its operator: quiet (it gets no jobs), or stop (it gets
+    /// none, and is to end). Only there while something is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub asked: Option<&'static str>,
@@ -132,8 +135,8 @@ pub struct HandedShape<'a> {
     payload: PayloadShape<'a>,
     /// The number of this run: 1 for the first.
     attempt: u32,
-    /// Where in a trace it was pushed from, as the W3C's header of that name: to be handed on to services its run calls. Only there if it
-    /// was pushed with one.
+    /// Where in a trace it was pushed from, as the W3C's header of that name: to be handed on to
+    /// services its run calls. Only there if it was pushed with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, nullable = false)]
     traceparent: Option<String>,
@@ -198,8 +201,8 @@ pub struct EndShape<'a> {
     /// What went wrong.
     #[serde(default)]
     error: Option<ErrorShape>,
-    /// How long to wait before the next run, such as `10s`: of what failed, instead of what the policy says; of what is released,
-    /// instead of 1 s.
+    /// How long to wait before the next run, such as `10s`: of what failed, instead of what the
+    /// policy says; of what is released, instead of 1 s.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     retry_in: Option<Span>,
@@ -260,7 +263,8 @@ impl EndShape<'_> {
         &self.id.0
     }
 
-    /// The job, its ticket if it is one, and how the run ended. `before` is a ticket whose queue this one likely shares.
+    /// The job, its ticket if it is one, and how the run ended. `before` is a ticket whose queue
+    /// this one likely shares.
     pub fn read(self, before: Option<&Ticket>) -> (JobId, Option<Ticket>, Ending) {
         let job = JobId::from_text(&self.id.0);
         (
@@ -275,7 +279,8 @@ impl EndShape<'_> {
     }
 }
 
-/// The ticket that a lease on the wire is. Anything else was never handed out, and can only be stale.
+/// The ticket that a lease on the wire is. Anything else was never handed out, and can only be
+/// stale.
 fn ticket(lease: &RawValue, before: Option<&Ticket>) -> Option<Ticket> {
     // No letter of a ticket is ever escaped.
     let text = lease.get().strip_prefix('"')?.strip_suffix('"')?;
@@ -319,8 +324,9 @@ pub struct SettledShape {
 pub struct SaidShape {
     /// The job, as it was named in the request.
     id: String,
-    /// applied, also if the very same end was told before; or stale: the lease was no longer the current one, and nothing was changed. Of
-    /// a job that was gone at once (`keep_done = "0s"`) nothing is left to know an end by that is told again: that is stale too.
+    /// applied, also if the very same end was told before; or stale: the lease was no longer the
+    /// current one, and nothing was changed. Of a job that was gone at once (`keep_done = "0s"`)
+    /// nothing is left to know an end by that is told again: that is stale too.
     result: &'static str,
 }
 
@@ -351,7 +357,8 @@ pub struct BeatShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Vec<HeldShape<'a>>, required = false, max_items = 50000)]
     pub leases: List<HeldShape<'a>, BEAT_LEASES_MAX>,
-    /// For how long; as long as they were asked for if not said. What is less than 500 ms counts as 500 ms, more than 24 h as 24 h.
+    /// For how long; as long as they were asked for if not said. What is less than 500 ms counts as
+    /// 500 ms, more than 24 h as 24 h.
     #[serde(default)]
     pub lease_ms: Option<f64>,
     /// The machine it runs on; shown to people, as is all that follows.
@@ -365,8 +372,8 @@ pub struct BeatShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub version: Option<Text<'a>>,
-    /// Since when it runs. With it, an order is for this run of the worker, and not for the next; without it, a worker of the same name
-    /// counts as the same one until it was silent for 30 s.
+    /// Since when it runs. With it, an order is for this run of the worker, and not for the next;
+    /// without it, a worker of the same name counts as the same one until it was silent for 30 s.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started_at: Option<Time>,
@@ -410,8 +417,8 @@ pub struct LostShape {
     /// Their ids: their runs are to be stopped.
     #[schema(value_type = Vec<String>)]
     pub lost: Vec<JobId>,
-    /// What the worker is asked for by its operator: quiet, to take no new jobs, or stop, to end what it runs and then itself. Only there
-    /// while something is.
+    /// What the worker is asked for by its operator: quiet, to take no new jobs, or stop, to end
+    /// what it runs and then itself. Only there while something is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub asked: Option<&'static str>,

@@ -35,7 +35,8 @@ pub struct WorkerShape<'a> {
     /// Its last sign of life.
     #[schema(value_type = String, format = DateTime)]
     seen_at: Time,
-    /// Whether that was within 30 seconds. One that is not live and holds jobs has lost them once its leases are over.
+    /// Whether that was within 30 seconds. One that is not live and holds jobs has lost them once
+    /// its leases are over.
     live: bool,
     /// How many jobs it holds.
     running: u64,
@@ -52,14 +53,16 @@ pub struct WorkerShape<'a> {
     host: Option<&'a str>,
     /// Its process there.
     pid: Option<u32>,
-    /// The version of backstop it is built with; of a worker over HTTP, whatever it calls its version.
+    /// The version of backstop it is built with; of a worker over HTTP, whatever it calls its
+    /// version.
     version: Option<&'a str>,
     /// Since when it runs.
     #[schema(value_type = Option<String>, format = DateTime)]
     started_at: Option<Time>,
     /// How many jobs it can run at once, over all its queues.
     concurrency: Option<u32>,
-    /// How many of these places are taken, as it told in the last ten seconds. It may hold more jobs, claimed ahead.
+    /// How many of these places are taken, as it told in the last ten seconds. It may hold more
+    /// jobs, claimed ahead.
     taken: u64,
     /// How much memory its process has in use.
     memory_bytes: Option<u64>,

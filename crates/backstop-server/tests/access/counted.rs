@@ -9,7 +9,8 @@ use backstop_testkit::flaky::{Flaky, Odds};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a request of this kind was answered so. Other tests ask as well, and nobody ever takes one back.
+/// How often a request of this kind was answered so. Other tests ask as well, and nobody ever takes
+/// one back.
 async fn count(site: &Site, token: &str, method: &str, route: &str, status: u16) -> u64 {
     let (_, text) = site
         .read(empty(bearing(request(Method::GET, "/metrics"), token)))

@@ -24,7 +24,8 @@ pub(crate) const FOREIGN: &str = "https://evil.example";
 
 /// A server that others can reach.
 pub(crate) const GUARDED: &str = "[server]\nlisten = \"0.0.0.0:7007\"\nplain_http = true\n";
-/// One behind a proxy of its own machine, as the refusal of a request that a proxy passed on advises.
+/// One behind a proxy of its own machine, as the refusal of a request that a proxy passed on
+/// advises.
 pub(crate) const PROXIED: &str = "[server]\norigins = [\"https://jobs.example.org\"]\n";
 /// A server for this machine.
 pub(crate) const OPEN: &str = "";

@@ -1,4 +1,5 @@
-//! A store that hangs or fails: whoever is known gets in, nobody waits for long, and nobody waits for others.
+//! A store that hangs or fails: whoever is known gets in, nobody waits for long, and nobody waits
+//! for others.
 
 use crate::given::{GUARDED, Site, bearing, empty, login, request};
 use axum::http::{Method, StatusCode};

@@ -132,7 +132,8 @@ impl Given {
         given
     }
 
-    /// A bulk action of a queue, as a server that went down in good order leaves it. Its state is none of the queue's: nothing of it fits.
+    /// A bulk action of a queue, as a server that went down in good order leaves it. Its state is
+    /// none of the queue's: nothing of it fits.
     async fn leave_a_run(&self, queue: &str) {
         let backstop = &self.site.backstop;
         let now = serde_json::to_value(backstop.now()).unwrap();

@@ -199,7 +199,8 @@ fn twins(form: &str) -> Option<&'static [(&'static str, &'static str)]> {
     })
 }
 
-/// Forms without one: bulk actions, which have an API of their own, and being logged in, which is for people.
+/// Forms without one: bulk actions, which have an API of their own, and being logged in, which is
+/// for people.
 const WITHOUT_TWIN: [&str; 4] = [
     "/jobs/runs/{}/stop",
     "/jobs/runs/{}/resume",

@@ -15,7 +15,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A server on Redis with a dead job of one id in each of three queues, dead of something else in each.
+/// A server on Redis with a dead job of one id in each of three queues, dead of something else in
+/// each.
 struct Given {
     site: Site,
     admin: String,

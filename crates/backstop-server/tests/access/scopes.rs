@@ -247,7 +247,8 @@ async fn a_path_to_stand_under_changes_nothing() {
     );
 }
 
-/// What a route that changes something needs, said once more: a slip in the rules must not be its own witness.
+/// What a route that changes something needs, said once more: a slip in the rules must not be its
+/// own witness.
 fn expected(method: &str, pattern: &str) -> Need {
     match (method, pattern) {
         ("POST", "/v1/jobs" | "/v1/jobs/batch" | "/v1/streams/{s}/records") => {

@@ -146,7 +146,8 @@ async fn who_speaks_the_newer_protocol_is_answered_in_it_and_guarded_alike() {
     driver.abort();
 }
 
-/// A connection in the newer protocol over which one request was answered; `window` is what it takes of an answer.
+/// A connection in the newer protocol over which one request was answered; `window` is what it
+/// takes of an answer.
 async fn connected(
     serving: &Serving,
     trusted: &CertificateDer<'static>,

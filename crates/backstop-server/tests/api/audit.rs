@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What is asked of a route, and the audit's word for it; a route that is missing here fails the test.
+/// What is asked of a route, and the audit's word for it; a route that is missing here fails the
+/// test.
 fn case(method: &str, pattern: &str, redrive: &str) -> (String, Value, &'static [&'static str]) {
     let oldest = || json!({ "oldest": 1, "queue": "q" });
     let one = |address: &str, body: Value, what: &'static [&'static str]| {

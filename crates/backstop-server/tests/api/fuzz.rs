@@ -1,5 +1,5 @@
-//! Every route × what nobody meant to send: mutated bodies, parameters and paths, and headers of all kinds. The seed is fixed: what is
-//! found is found again.
+//! Every route × what nobody meant to send: mutated bodies, parameters and paths, and headers of
+//! all kinds. The seed is fixed: what is found is found again.
 
 use crate::given::config;
 use axum::Router;
@@ -265,7 +265,8 @@ fn address(pattern: &str, names: &[String], query: &str) -> String {
     format!("{}?{query}", path.join("/"))
 }
 
-/// Tries `test` with many of `strategy`; the first that fails is made as small as it can be, and told.
+/// Tries `test` with many of `strategy`; the first that fails is made as small as it can be, and
+/// told.
 fn many<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let config = Config {
         cases: CASES,
@@ -313,7 +314,8 @@ fn no_body_no_parameter_and_no_path_breaks_a_route() {
 
 #[test]
 fn each_body_is_taken_by_a_route_as_it_is() {
-    // What is mutated must be taken before it is: else nothing behind the first check is ever reached.
+    // What is mutated must be taken before it is: else nothing behind the first check is ever
+    // reached.
     let routes = [
         "/v1/jobs",
         "/v1/jobs/batch",

@@ -72,7 +72,8 @@ async fn jobs_for_callers_that_hung_up_are_nobodys_loss_and_ready_at_once() {
         "",
     );
     let serving = Server::bind(&app).await.unwrap().start();
-    // What a server does when it starts is over: on this one thread it would come between a request and its being heard.
+    // What a server does when it starts is over: on this one thread it would come between a request
+    // and its being heard.
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }

@@ -40,7 +40,8 @@ async fn a_list_is_read_up_to_its_bound_and_no_further() {
         ),
     ] {
         let list = format!(r#"{{"{name}":[{}"#, vec![entry; max + 1].join(","));
-        // Whoever read on would find out that this is no JSON. Records are looked over once, to see whether they are several.
+        // Whoever read on would find out that this is no JSON. Records are looked over once, to see
+        // whether they are several.
         let end = if name == "records" { "]}" } else { ",!!" };
         let detail = api.ask(Method::POST, path, list + end).await.problem(413);
         assert!(

@@ -147,7 +147,8 @@ async fn it_says_where_the_api_is_and_how_a_caller_says_who_it_is() {
     }
 }
 
-/// What is written is what is described: no field more, and none less of those that are always there.
+/// What is written is what is described: no field more, and none less of those that are always
+/// there.
 fn check_shape(document: &Value, schema: &str, written: &Value) {
     let schema = document
         .pointer(&format!("/components/schemas/{schema}"))

@@ -16,7 +16,8 @@ async fn queues_are_listed_with_their_counts() {
         .iter()
         .map(|queue| (&queue["name"], &queue["ready"], &queue["dead"]))
         .collect();
-    // The first job of queue `a` was leased and buried in place of the third: one waits, one is dead.
+    // The first job of queue `a` was leased and buried in place of the third: one waits, one is
+    // dead.
     assert_eq!(
         told,
         [

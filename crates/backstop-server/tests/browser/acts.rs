@@ -1,4 +1,5 @@
-//! What a page offers to do, it does: with the mouse, with script and without, and the store shows it.
+//! What a page offers to do, it does: with the mouse, with script and without, and the store shows
+//! it.
 
 use crate::page::{Node, Page};
 use crate::rules;
@@ -105,7 +106,8 @@ impl Site {
         serde_json::from_slice(&cell[0].as_ref().unwrap().value).unwrap()
     }
 
-    /// Sets one back to how the server that had it would have left it; a server that goes on with it meanwhile has it then.
+    /// Sets one back to how the server that had it would have left it; a server that goes on with
+    /// it meanwhile has it then.
     fn set_run_back(&self, id: &str, is_left: bool) {
         let (store, name) = (self.backstop.store(), format!("bulk/{id}"));
         let cell = self
@@ -490,7 +492,8 @@ fn a_bulk_action_is_stopped_and_gone_on_with() {
         page.go(&address);
         follow(&page, "button", "Stop");
         assert_eq!(site.run(id)["is_stop_asked"], true);
-        // As a server that is gone has left it: this one may see that before anybody has pressed the button.
+        // As a server that is gone has left it: this one may see that before anybody has pressed
+        // the button.
         page.wait_until("a run to go on with", |page| {
             site.set_run_back(id, true);
             page.go(&address);

@@ -1,4 +1,5 @@
-//! Questions: asked while everything around them changes, answered with a reason, put away, and never half out of sight.
+//! Questions: asked while everything around them changes, answered with a reason, put away, and
+//! never half out of sight.
 
 use crate::acts::{confirm, follow, visitors};
 use crate::crawl::{ALIKE_MAX, crawl};
@@ -15,7 +16,8 @@ const REASON: &str =
 /// How many questions are asked.
 const OPEN: &str = "document.querySelectorAll('details.confirm[open]').length";
 
-/// Waits until whoever only looks was shown what has happened since: a page that was to change has had its chance.
+/// Waits until whoever only looks was shown what has happened since: a page that was to change has
+/// had its chance.
 fn let_news_arrive(beside: &Page, site: &Site) {
     beside.go(&site.at(&format!("/queues/{NEWS}")));
     let shown = || beside.eval("document.querySelector('.figures').textContent");
@@ -163,8 +165,8 @@ fn everything_works_below_a_path() {
     });
 }
 
-/// Opens every question, one after the other; answers those that are not on the screen from edge to edge, unless what is around
-/// them can be scrolled.
+/// Opens every question, one after the other; answers those that are not on the screen from edge to
+/// edge, unless what is around them can be scrolled.
 const OUT_OF_SIGHT: &str = r"(() => {
 const scrolls = (e) => e && e !== document.body && (getComputedStyle(e).overflowX !== 'visible' || scrolls(e.parentElement));
 const lost = [];

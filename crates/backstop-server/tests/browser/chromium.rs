@@ -14,7 +14,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 const INSTALL: &str = "the browser tests need Chromium; on Debian: apt-get install --no-install-recommends chromium-headless-shell";
 
-/// The pipe's two ends are the descriptors 3 and 4 by the protocol; this program has them as the shell's stdin and stdout.
+/// The pipe's two ends are the descriptors 3 and 4 by the protocol; this program has them as the
+/// shell's stdin and stdout.
 const PIPED: &str = r#"exec "$@" 3<&0 4>&1 0</dev/null 1>/dev/null"#;
 
 const FLAGS: [&str; 11] = [
@@ -31,7 +32,8 @@ const FLAGS: [&str; 11] = [
     "--remote-debugging-pipe",
 ];
 
-/// The one browser of this process. It ends when its pipe closes, and so with the tests, however they end.
+/// The one browser of this process. It ends when its pipe closes, and so with the tests, however
+/// they end.
 pub(crate) fn browser() -> &'static Browser {
     static BROWSER: OnceLock<Browser> = OnceLock::new();
     BROWSER.get_or_init(Browser::launch)
@@ -63,7 +65,8 @@ struct Heard {
 
 impl Browser {
     fn launch() -> Self {
-        // The first is the same browser without its windows: all that is needed here, at less than half of the cost.
+        // The first is the same browser without its windows: all that is needed here, at less than
+        // half of the cost.
         let program = [
             "chromium-headless-shell",
             "chromium",

@@ -1,11 +1,12 @@
-//! Whether what is written can be read: the contrast of every text with what is behind it, and of every field's edge, in both themes
-//! (WCAG 2.2, 1.4.3 and 1.4.11 at level AA).
+//! Whether what is written can be read: the contrast of every text with what is behind it, and of
+//! every field's edge, in both themes (WCAG 2.2, 1.4.3 and 1.4.11 at level AA).
 
 use crate::crawl::crawl;
 use crate::page::Page;
 use crate::site::Site;
 
-/// Texts and edges that are too faint, each with its contrast: 4.5 for text, 3 for large text and for the edges of fields.
+/// Texts and edges that are too faint, each with its contrast: 4.5 for text, 3 for large text and
+/// for the edges of fields.
 const FAINT: &str = r"(() => {
 const numbers = (colour) => {
   const found = colour.match(/-?[\d.]+/g).map(Number);

@@ -4,7 +4,8 @@ use crate::page::Page;
 use crate::site::Site;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Pages of one shape that are looked at where their texts are alike: more of the same shows nothing new.
+/// Pages of one shape that are looked at where their texts are alike: more of the same shows
+/// nothing new.
 pub(crate) const ALIKE_MAX: usize = 2;
 /// No crawl is longer, for each page of one shape.
 const PAGES_MAX: usize = 50;
@@ -30,7 +31,8 @@ pub(crate) const SECTIONS: [&str; 13] = [
 const LINKS: &str = "JSON.stringify([...document.querySelectorAll('a[href]')].map((a) => \
 new URL(a.getAttribute('href'), location.href).href))";
 
-/// Goes everywhere, to at most `alike_max` pages of one shape; `look` is called on each. Answers the paths that were seen.
+/// Goes everywhere, to at most `alike_max` pages of one shape; `look` is called on each. Answers
+/// the paths that were seen.
 pub(crate) fn crawl(
     site: &Site,
     page: &Page,

@@ -110,7 +110,8 @@ fn text_of_users_is_text_on_every_page() {
     let page = Page::open();
     let seen = crawl(&site, &page, ALIKE_MAX, check_harmless);
     assert!(seen.len() > SECTIONS.len() * 2, "{seen:#?}");
-    // Databases of users are asked in the background; their keys are on a page once they have answered.
+    // Databases of users are asked in the background; their keys are on a page once they have
+    // answered.
     for (path, said) in ROWS {
         page.wait_until(said, |page| {
             page.go(&site.at(path));
@@ -131,7 +132,8 @@ fn text_of_users_is_text_on_every_page() {
     }
 }
 
-/// The pages of one job, one dead letter and one key that say a text: no crawl of alike pages comes to all of them.
+/// The pages of one job, one dead letter and one key that say a text: no crawl of alike pages comes
+/// to all of them.
 fn own_pages(site: &Site, text: &str) -> Vec<String> {
     let job = |queue: &str, state| {
         let (queue, kind) = (

@@ -1,4 +1,5 @@
-//! The dashboard in a real browser, against a real server: what a person meets, whether they see it, hear it, or have no script.
+//! The dashboard in a real browser, against a real server: what a person meets, whether they see
+//! it, hear it, or have no script.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! One page, used as a person uses it: what it says to assistive technology, the mouse, the keyboard.
+//! One page, used as a person uses it: what it says to assistive technology, the mouse, the
+//! keyboard.
 
 use crate::chromium::{Browser, PATIENCE, browser};
 use serde_json::{Value, json};
@@ -180,7 +181,8 @@ impl Page {
         self.click_on(|page| page.find(role, name));
     }
 
-    /// Clicks on what is found. Live updates may replace it between the look and the click: then it is looked for again.
+    /// Clicks on what is found. Live updates may replace it between the look and the click: then it
+    /// is looked for again.
     pub(crate) fn click_on(&self, find: impl Fn(&Self) -> Node) {
         let deadline = Instant::now() + PATIENCE;
         while let Err(why) = self.try_click(&find(self)) {
@@ -270,7 +272,8 @@ impl Page {
         }
     }
 
-    /// What went wrong on it so far: errors of the console, exceptions, what its policy forbade, dialogs nobody asked for.
+    /// What went wrong on it so far: errors of the console, exceptions, what its policy forbade,
+    /// dialogs nobody asked for.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let said = |event: &Value| event.to_string();
         let errors = self

@@ -1,4 +1,5 @@
-//! Every page: found by its links, named for those who cannot see it, quiet on the console, with and without script.
+//! Every page: found by its links, named for those who cannot see it, quiet on the console, with
+//! and without script.
 
 use crate::crawl::{ALIKE_MAX, SECTIONS, crawl};
 use crate::page::Page;
@@ -6,7 +7,8 @@ use crate::rules;
 use crate::site::Site;
 use backstop_server::pages::ADDRESSES;
 
-/// Pages that no link leads to: those of a form that asks, one that forwards, and the one for whoever is not let in.
+/// Pages that no link leads to: those of a form that asks, one that forwards, and the one for
+/// whoever is not let in.
 const UNLINKED: [&str; 4] = [
     "/jobs/confirm",
     "/dead/confirm",
@@ -38,7 +40,8 @@ fn every_page_is_reached_by_links_and_keeps_the_rules() {
     assert!(unlinked.is_empty(), "{unlinked:?} were not seen: {seen:#?}");
 }
 
-/// Which page an address leads to: the first that fits, and those that are named before those of a name.
+/// Which page an address leads to: the first that fits, and those that are named before those of a
+/// name.
 fn page_of(path: &str) -> Option<&'static str> {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let fits = |pattern: &&str| {

@@ -123,7 +123,8 @@ impl Site {
         Self::start(CONFIG, &["plain"], base)
     }
 
-    /// One whose store does not stand still: there is news for whoever looks, several times a second.
+    /// One whose store does not stand still: there is news for whoever looks, several times a
+    /// second.
     pub(crate) fn busy() -> Self {
         let site = Self::filled(&["plain"]);
         let backstop = site.backstop.clone();

@@ -29,7 +29,8 @@ struct Given {
     _folder: TempDir,
 }
 
-/// Where a form is sent, what it says, and the audit's words for it; a route that is missing here fails the test.
+/// Where a form is sent, what it says, and the audit's words for it; a route that is missing here
+/// fails the test.
 fn case(pattern: &str, given: &Given) -> (String, String, &'static [&'static str]) {
     let (run, redrive) = (&given.run, format!("/dead/redrives/{}", given.redrive));
     let of_key = |deed: &str| format!("/streams/s/keys/k/{deed}");

@@ -41,7 +41,8 @@ async fn a_job_says_why_it_waits() {
     );
 }
 
-/// One that knows a kind of `strange`, and starts one job of `limited` in an hour, for as long as it is kept.
+/// One that knows a kind of `strange`, and starts one job of `limited` in an hour, for as long as
+/// it is kept.
 fn worker(backstop: &Backstop) -> Running {
     let limit = RateLimit {
         count: 1,

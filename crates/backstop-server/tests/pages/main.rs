@@ -1,4 +1,5 @@
-//! The pages of queues, jobs, dead letters, workers, breakers and the audit, as a browser gets them.
+//! The pages of queues, jobs, dead letters, workers, breakers and the audit, as a browser gets
+//! them.
 
 #![expect(
     clippy::unwrap_used,

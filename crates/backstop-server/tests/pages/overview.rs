@@ -7,7 +7,8 @@ use backstop::core::bounds::Bounds;
 use backstop::core::failure::ErrorReport;
 use backstop_server::history::{History, Recorder};
 
-/// Their words, the worst first; that a store in memory is no place for work is told on every page here.
+/// Their words, the worst first; that a store in memory is no place for work is told on every page
+/// here.
 fn problems(page: &str) -> Vec<&str> {
     let kinds = page.split("<span class=\"kind\">").skip(1);
     let kinds = kinds.map(|rest| rest.split("</span>").next().unwrap());

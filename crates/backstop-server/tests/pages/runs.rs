@@ -555,7 +555,8 @@ async fn names_that_are_known_are_offered_to_choose_from() {
 
 #[tokio::test(start_paused = true)]
 async fn a_note_of_how_far_a_run_is_that_the_store_does_not_answer_is_written_again() {
-    // The entry of the audit, then the step, then the note: each of them may be what is not answered.
+    // The entry of the audit, then the step, then the note: each of them may be what is not
+    // answered.
     for fails_at in 0..4 {
         let site = Site::new("");
         for n in 0..3 {

@@ -108,7 +108,8 @@ impl Site {
     }
 }
 
-/// Nothing of the hostile text is markup, no script and no style stands in the page, and all that is opened is closed.
+/// Nothing of the hostile text is markup, no script and no style stands in the page, and all that
+/// is opened is closed.
 pub(crate) fn harmless(body: &str) {
     for markup in [
         "<script>",

@@ -184,7 +184,8 @@ async fn a_key_says_why_its_first_record_waits_and_draws_the_same_gaps() {
         page.contains("Why 240 waits: it waits behind key waits at gap 120"),
         "{page}"
     );
-    // After an outage the same records have been passed, or were given up: nothing is waited for, and no gap is drawn as if it were.
+    // After an outage the same records have been passed, or were given up: nothing is waited for,
+    // and no gap is drawn as if it were.
     let ahead = vec![Ahead {
         from: 120,
         step: 60,

@@ -1,4 +1,5 @@
-//! Sweeps over a database of a user's: what they found, what they would do, and what becomes of a page when it is broken.
+//! Sweeps over a database of a user's: what they found, what they would do, and what becomes of a
+//! page when it is broken.
 
 use crate::site::{HOSTILE, Site, all_under};
 use axum::http::StatusCode;

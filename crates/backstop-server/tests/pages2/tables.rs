@@ -15,7 +15,8 @@ fn table(name: &str, file: &Path) -> String {
     )
 }
 
-/// A table with a new row, a failed one, one that is done, and an expired one that is called as badly as it can be.
+/// A table with a new row, a failed one, one that is done, and an expired one that is called as
+/// badly as it can be.
 fn database() -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("app.db");

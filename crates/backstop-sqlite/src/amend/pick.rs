@@ -1,8 +1,9 @@
 //! Which jobs one call of an amendment is to touch: the next that fit, in order of arrival.
 //!
-//! Arrival is the one order that an amendment leaves alone: a job that it moves changes lines and keeps its number. No
-//! line has that order, so that lines are read whole, and only where they are short; where they are long, the jobs
-//! themselves are walked. Either way the place reached is a number, and the next call is free to choose again.
+//! Arrival is the one order that an amendment leaves alone: a job that it moves changes lines and
+//! keeps its number. No line has that order, so that lines are read whole, and only where they are
+//! short; where they are long, the jobs themselves are walked. Either way the place reached is a
+//! number, and the next call is free to choose again.
 
 use crate::row;
 use backstop_core::State;
@@ -74,8 +75,8 @@ pub(crate) fn pick(db: &Connection, wanted: &Fitting) -> Result<Picked> {
     Ok(search.picked)
 }
 
-/// The numbers after the place reached, in order, of all jobs in the lines that can have a fitting one; `None` if these
-/// lines have more than [`SCAN_MAX`] places.
+/// The numbers after the place reached, in order, of all jobs in the lines that can have a fitting
+/// one; `None` if these lines have more than [`SCAN_MAX`] places.
 fn short_lines(db: &Connection, wanted: &Fitting, queue: Option<i64>) -> Result<Option<Vec<i64>>> {
     let mut lines = Lines {
         db,
@@ -91,7 +92,8 @@ fn short_lines(db: &Connection, wanted: &Fitting, queue: Option<i64>) -> Result<
         }
         return Ok(lines.behind(wanted.after));
     }
-    // The tables that are not kept by queue have the jobs of all queues, and the due one those of two states.
+    // The tables that are not kept by queue have the jobs of all queues, and the due one those of
+    // two states.
     if wanted.state(State::Scheduled) || wanted.state(State::Retrying) {
         lines.add(PICK_DUE, params![lines.room()])?;
     }

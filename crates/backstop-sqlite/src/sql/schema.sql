@@ -7,8 +7,8 @@ CREATE TABLE backstop_schema (version INTEGER NOT NULL);
 
 -- A queue: whether it is paused, its bounds, how many jobs it has in each state, and how many it
 -- ever had. `next_seq` is the next place in its ready line. Bounds are NULL until somebody sets
--- them: then those of `backstop_core::Bounds` count. `empty_since` is when a pruning first found the
--- queue empty.
+-- them: then those of `backstop_core::Bounds` count. `empty_since` is when a pruning first found
+-- the queue empty.
 CREATE TABLE backstop_queue (
   id              INTEGER PRIMARY KEY,
   name            TEXT    NOT NULL UNIQUE,
@@ -163,8 +163,8 @@ CREATE TABLE backstop_stream (
   records INTEGER NOT NULL DEFAULT 0
 );
 
--- What happened in a stream: a row for each thing that is counted, so that a later version can count
--- more without another table. `place` is that of `backstop_core::stream::Count`.
+-- What happened in a stream: a row for each thing that is counted, so that a later version can
+-- count more without another table. `place` is that of `backstop_core::stream::Count`.
 CREATE TABLE backstop_stream_count (
   stream INTEGER NOT NULL,
   place  INTEGER NOT NULL,
@@ -174,8 +174,8 @@ CREATE TABLE backstop_stream_count (
 
 -- A key of a stream. The table has a rowid: keys that arrived together are stored together, and a
 -- batch of them changes few pages. The columns that an advance changes come first, keep their width
--- and are in no index: SQLite overwrites the row in place. `number` and `turn` are those of the lease
--- that ended last.
+-- and are in no index: SQLite overwrites the row in place. `number` and `turn` are those of the
+-- lease that ended last.
 CREATE TABLE backstop_stream_key (
   id        INTEGER PRIMARY KEY,
   number    INTEGER NOT NULL,

@@ -1,5 +1,5 @@
-//! What a transaction has learned and changed about streams and takes. It is written once, at the end, or before it is
-//! read.
+//! What a transaction has learned and changed about streams and takes. It is written once, at the
+//! end, or before it is read.
 
 use crate::row;
 use backstop_core::stream::Counts;

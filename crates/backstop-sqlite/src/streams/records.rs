@@ -40,8 +40,9 @@ pub(super) fn load(db: &Connection, id: i64, stored: &mut StoredKey) -> Result<u
         .sum())
 }
 
-/// A record's row; `None` if its position cannot be read: it could never be dropped. What cannot be read of a payload is
-/// empty: the handler says that it is no good, and its place in the order is not lost.
+/// A record's row; `None` if its position cannot be read: it could never be dropped. What cannot be
+/// read of a payload is empty: the handler says that it is no good, and its place in the order is
+/// not lost.
 fn record(row: &Row<'_>) -> Result<Option<StoredRecord>> {
     let Some(position) = row::maybe_whole(row, 0)? else {
         tracing::warn!(
@@ -59,7 +60,8 @@ fn record(row: &Row<'_>) -> Result<Option<StoredRecord>> {
     }))
 }
 
-/// Removes records and puts others there, as whoever has the key says; tells by how many there are more.
+/// Removes records and puts others there, as whoever has the key says; tells by how many there are
+/// more.
 pub(super) fn change(db: &Connection, stream: i64, key: i64, change: &Change) -> Result<i64> {
     let mut more = 0;
     for position in &change.drop {

@@ -72,7 +72,8 @@ fn held_under(work: &Work<'_>, stream: StreamAt, take: &Take) -> Result<Vec<Stor
     Ok(keys)
 }
 
-/// A key from the columns of `stream_key_get.sql`; `None` if its name cannot be read, or it is of another stream.
+/// A key from the columns of `stream_key_get.sql`; `None` if its name cannot be read, or it is of
+/// another stream.
 fn named(row: &Row<'_>, stream: i64) -> Result<Option<(Key, StoredKey)>> {
     let Some(name) = row::text(row, 8)?.and_then(|name| StreamKey::new(name).ok()) else {
         return Ok(None);

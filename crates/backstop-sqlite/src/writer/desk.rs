@@ -1,4 +1,5 @@
-//! The writer's connection: waits for requests, and brings a group of them through in one transaction.
+//! The writer's connection: waits for requests, and brings a group of them through in one
+//! transaction.
 
 use super::file::{OpenFile, WriterFile};
 use super::{Alone, Effort, Errand, Request};
@@ -81,8 +82,8 @@ impl Desk {
             return;
         }
         self.looked = Some(Instant::now());
-        // Recovers the file, too, if that is due. A look that fails gives no hint: a store in trouble is not to be asked
-        // more often than the pollers do.
+        // Recovers the file, too, if that is due. A look that fails gives no hint: a store in
+        // trouble is not to be asked more often than the pollers do.
         let Ok(open) = self.file.get("looking for changes") else {
             return;
         };
@@ -119,7 +120,8 @@ impl Desk {
         }
     }
 
-    /// All in one transaction. After a failed write or fsync the file is closed before anybody is answered.
+    /// All in one transaction. After a failed write or fsync the file is closed before anybody is
+    /// answered.
     fn together(&mut self, group: &mut [Box<dyn Errand>]) -> std::result::Result<(), Fault> {
         let committed = self.commit(group);
         match committed {
@@ -174,8 +176,8 @@ impl Desk {
         }
     }
 
-    /// Folds the log into the file when it is long enough. SQLite would do so by itself, but keep it to itself if an
-    /// fsync failed meanwhile.
+    /// Folds the log into the file when it is long enough. SQLite would do so by itself, but keep
+    /// it to itself if an fsync failed meanwhile.
     pub(super) fn fold_log(&mut self) {
         let Some(open) = self.file.open() else { return };
         let Err(error) = fold_log(&open.db, self.options.log_pages) else {
@@ -254,7 +256,8 @@ fn fold_log(db: &Connection, pages_max: u32) -> Result<()> {
         .query_row([], |_| Ok(()))
 }
 
-/// What became of it is unknown, whatever SQLite says: nobody is told that it is done, and everybody may ask again.
+/// What became of it is unknown, whatever SQLite says: nobody is told that it is done, and
+/// everybody may ask again.
 fn not_committed(doing: &'static str, error: &rusqlite::Error) -> StoreError {
     match store_error(doing, error) {
         StoreError::Unavailable { doing, cause } => StoreError::Unavailable { doing, cause },

@@ -109,7 +109,8 @@ async fn a_writer_that_is_dropped_does_what_it_was_asked() {
     );
 }
 
-/// An answer that nobody waits for: it is dropped in the very moment of the reply, and begins to listen then.
+/// An answer that nobody waits for: it is dropped in the very moment of the reply, and begins to
+/// listen then.
 struct Unheard(
     Bell,
     std::sync::mpsc::Sender<Box<dyn backstop_core::port::Hints>>,

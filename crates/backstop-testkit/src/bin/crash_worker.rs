@@ -1,6 +1,8 @@
-//! A worker made to be killed: `crash_worker STORE HISTORY_FILE`. Works until its queue is empty or somebody ends it.
+//! A worker made to be killed: `crash_worker STORE HISTORY_FILE`. Works until its queue is empty or
+//! somebody ends it.
 //!
-//! It says first within how many milliseconds a dead worker's job runs again. It writes what its handlers do into a file of its own, outside the store, before anybody tells the store.
+//! It says first within how many milliseconds a dead worker's job runs again. It writes what its
+//! handlers do into a file of its own, outside the store, before anybody tells the store.
 
 use backstop::core::port::Shelf;
 use backstop::{Backstop, Fail, JobId, QueueSettings, RetryPolicy, Run, Span, Timing};
@@ -69,8 +71,8 @@ async fn work(store: &str, history: &str) -> Result<(), Box<dyn std::error::Erro
     Ok(())
 }
 
-/// Some milliseconds of work, enough for the backlog to outlast the kills; one job in ten fails the first time. The
-/// job named poison takes the whole process along.
+/// Some milliseconds of work, enough for the backlog to outlast the kills; one job in ten fails the
+/// first time. The job named poison takes the whole process along.
 async fn handle(run: Run, log: Arc<HistoryLog>) -> Result<(), Fail> {
     let (job, lease) = (run.id(), run.lease().number);
     let worker = backstop::core::WorkerName::new(&std::process::id().to_string());

@@ -1,5 +1,5 @@
-//! A process that serves a stream and is made to be killed:
-//! `stream_worker STORE FOLDER LEASE_MILLIS SEED KEYS POSITIONS WAVE SHARES SHARE PROCESS`. Ends with its input.
+//! A process that serves a stream and is made to be killed: `stream_worker STORE FOLDER
+//! LEASE_MILLIS SEED KEYS POSITIONS WAVE SHARES SHARE PROCESS`. Ends with its input.
 //!
 //! It is given orders on its input, one a line, and says each back when it is done:
 //!
@@ -9,9 +9,9 @@
 //! | `bring WAVE` | brings its share of the wave, but for batches that were answered before |
 //! | `sweep WAVE` | brings the wave's last record of each key it looks after again, so that the key is looked at |
 //!
-//! What its handler does goes to `FOLDER/log`, which all processes share, before anybody tells the store. Which batches were
-//! answered is in `FOLDER/answered-SHARE`, as a source keeps its offsets. What the library warns of, a lost lease above all, is in
-//! `FOLDER/warnings`.
+//! What its handler does goes to `FOLDER/log`, which all processes share, before anybody tells the
+//! store. Which batches were answered is in `FOLDER/answered-SHARE`, as a source keeps its offsets.
+//! What the library warns of, a lost lease above all, is in `FOLDER/warnings`.
 
 use backstop::streams::{Became, Event, Record, Rules, RunningStream, StreamSettings};
 use backstop::{Backstop, Fail, Span};
@@ -130,7 +130,8 @@ impl Worker {
         Ok(())
     }
 
-    /// What the library warns of; a key whose lease was lost is noted in the log, too: its call may come again without a kill.
+    /// What the library warns of; a key whose lease was lost is noted in the log, too: its call may
+    /// come again without a kill.
     fn heed_warnings(&self, log: &Arc<EventLog>) -> Result<(), Failed> {
         let warnings = OpenOptions::new()
             .append(true)

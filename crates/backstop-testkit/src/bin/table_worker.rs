@@ -1,8 +1,9 @@
-//! A worker of a table made to be killed: `table_worker STORE DATABASE STARTS_FILE`. Works until no row of BACKLOG is to be tried any more and
-//! all that are expired have become dead letters, or somebody ends it.
+//! A worker of a table made to be killed: `table_worker STORE DATABASE STARTS_FILE`. Works until no
+//! row of BACKLOG is to be tried any more and all that are expired have become dead letters, or
+//! somebody ends it.
 //!
-//! It says first within how many milliseconds a dead worker's rows run again. It writes the key of every row that its handler begins with
-//! into a file of its own, outside the store and the table.
+//! It says first within how many milliseconds a dead worker's rows run again. It writes the key of
+//! every row that its handler begins with into a file of its own, outside the store and the table.
 
 use backstop::tables::{OnExpired, Row, Table};
 use backstop::{Backstop, Fail, Span};

@@ -128,7 +128,8 @@ pub async fn the_oldest_becomes_a_dead_letter(store: Arc<dyn Store>) {
     );
 }
 
-/// With `drop_oldest` the oldest of the lowest level is cancelled; running and waiting jobs never give way.
+/// With `drop_oldest` the oldest of the lowest level is cancelled; running and waiting jobs never
+/// give way.
 pub async fn the_oldest_is_dropped(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 2, Overflow::DropOldest, 0).await;
     scene
@@ -195,7 +196,8 @@ pub async fn pushes_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.counts.of(State::Ready), 20);
 }
 
-/// A new bound holds from now on; what is over it stays. A queue may be bounded before it has a job.
+/// A new bound holds from now on; what is over it stays. A queue may be bounded before it has a
+/// job.
 pub async fn a_new_bound_removes_nothing(store: Arc<dyn Store>) {
     let scene = bounded(store, 5, Overflow::Reject, 10).await;
     scene.insert((0..5).map(|n| job("q", &n.to_string()))).await;
@@ -220,8 +222,8 @@ pub async fn a_new_bound_removes_nothing(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.bounds, Bounds::default());
 }
 
-/// A requeue into a full queue is refused, whatever the overflow: what has room goes, in order, the others stay dead, and nobody gives
-/// way. What is live already needs no room.
+/// A requeue into a full queue is refused, whatever the overflow: what has room goes, in order, the
+/// others stay dead, and nobody gives way. What is live already needs no room.
 pub async fn what_an_operator_brings_back_needs_room(store: Arc<dyn Store>) {
     let mut scene = bounded(store, 3, Overflow::Reject, 10).await;
     for name in ["a", "b", "c"] {

@@ -79,7 +79,8 @@ pub(crate) fn burial(queue_name: &str, name: &str, message: &str, finished_at: T
     }
 }
 
-/// A death over the bound is refused and changes nothing: the job is still with its worker, which gives it back.
+/// A death over the bound is refused and changes nothing: the job is still with its worker, which
+/// gives it back.
 pub async fn a_death_over_the_bound_is_refused(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     bound(&scene, 2).await;
@@ -156,7 +157,8 @@ pub async fn deaths_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.counts.of(State::Dead), 10);
 }
 
-/// Deaths are grouped by queue and fingerprint, with the times and a sample of those that are there.
+/// Deaths are grouped by queue and fingerprint, with the times and a sample of those that are
+/// there.
 pub async fn deaths_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let times = [at(100), at(110), at(120), at(130), at(140)];
@@ -392,7 +394,8 @@ pub async fn a_move_is_refused_while_a_twin_lives_there(store: Arc<dyn Store>) {
     );
 }
 
-/// What is buried is a dead letter with all that was said of it, and can be requeued like any other.
+/// What is buried is a dead letter with all that was said of it, and can be requeued like any
+/// other.
 pub async fn what_is_buried_is_a_dead_letter(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let burials = vec![

@@ -67,8 +67,8 @@ pub async fn an_id_is_the_same_in_every_state(store: Arc<dyn Store>) {
     }
 }
 
-/// What a producer pushes under an id that a job of another queue has is not acknowledged as that job: it is refused as a conflict, or a
-/// job of its own where a store knows ids by their queue.
+/// What a producer pushes under an id that a job of another queue has is not acknowledged as that
+/// job: it is refused as a conflict, or a job of its own where a store knows ids by their queue.
 pub async fn an_id_that_another_queue_has_is_never_the_same(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene
@@ -179,7 +179,8 @@ pub async fn a_job_is_seen_as_it_was_handed_in(store: Arc<dyn Store>) {
     assert!(seen.history.failures().is_empty());
 }
 
-/// Where a job was pushed from is told to whoever runs it, takes it over or looks at it, beside its own policy or without one.
+/// Where a job was pushed from is told to whoever runs it, takes it over or looks at it, beside its
+/// own policy or without one.
 pub async fn a_trace_context_comes_back(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let policy = RetryPolicy::from_json(br#"{"kind":"constant","every":"7s"}"#).expect("a policy");

@@ -61,7 +61,8 @@ pub async fn a_holder_is_named_with_its_state_until_it_ends(store: Arc<dyn Store
     }
 }
 
-/// A key that outlasts its job names it, with the state it ended in, or without one when it is gone.
+/// A key that outlasts its job names it, with the state it ended in, or without one when it is
+/// gone.
 pub async fn a_key_that_outlasts_its_job_names_it(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let unique = |text: &str| Unique {
@@ -95,7 +96,8 @@ pub async fn a_key_that_outlasts_its_job_names_it(store: Arc<dyn Store>) {
     );
 }
 
-/// A period or a choice of states ends a hold, and a live job is still named: its work is on its way.
+/// A period or a choice of states ends a hold, and a live job is still named: its work is on its
+/// way.
 pub async fn a_live_job_is_named_although_its_key_is_free(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let unique = Unique {
@@ -123,7 +125,8 @@ pub async fn a_live_job_is_named_although_its_key_is_free(store: Arc<dyn Store>)
     );
 }
 
-/// Answers come in the order of the keys: also of unknown ones, of one asked about twice, and of another queue's.
+/// Answers come in the order of the keys: also of unknown ones, of one asked about twice, and of
+/// another queue's.
 pub async fn holders_come_in_the_order_of_the_keys(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     assert_eq!(

@@ -118,7 +118,8 @@ pub async fn a_late_beat_never_shortens_a_claim(store: Arc<dyn Store>) {
     assert_eq!(scene.seize("rescuer").await, []);
 }
 
-/// A claim made before the clock was set back does not outlive its worker by as much as the clock was wrong.
+/// A claim made before the clock was set back does not outlive its worker by as much as the clock
+/// was wrong.
 pub async fn a_beat_after_the_clock_was_set_back_makes_a_claim_shorter(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -134,7 +135,8 @@ pub async fn a_beat_after_the_clock_was_set_back_makes_a_claim_shorter(store: Ar
     assert_eq!(scene.seize("rescuer").await.len(), 2);
 }
 
-/// A claim that lasts longer than anybody may ask for was made before the clock was set back, and its worker is gone.
+/// A claim that lasts longer than anybody may ask for was made before the clock was set back, and
+/// its worker is gone.
 pub async fn a_claim_absurdly_far_ahead_has_expired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -160,8 +162,9 @@ pub async fn a_claim_absurdly_far_ahead_has_expired(store: Arc<dyn Store>) {
     );
 }
 
-/// A worker that died before the clock was set back does not hold its jobs for as long as that: its claim lasts from when somebody looks
-/// as long as it did from its last sign of life. One that lives has its claim; one that asked for long has it for so long.
+/// A worker that died before the clock was set back does not hold its jobs for as long as that: its
+/// claim lasts from when somebody looks as long as it did from its last sign of life. One that
+/// lives has its claim; one that asked for long has it for so long.
 pub async fn a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back(
     store: Arc<dyn Store>,
 ) {
@@ -216,7 +219,8 @@ pub async fn a_dead_workers_claim_is_free_one_lease_after_the_clock_was_set_back
     assert!(seized_names(&scene.seize("another").await).contains(&"long".to_owned()));
 }
 
-/// Who takes a job over learns whether it was running, and not only waiting, when its worker vanished.
+/// Who takes a job over learns whether it was running, and not only waiting, when its worker
+/// vanished.
 pub async fn a_run_noted_as_begun_is_known_to_the_seizer(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -373,7 +377,8 @@ pub async fn seize_fences_the_old_worker(store: Arc<dyn Store>) {
     assert_eq!(scene.state("a").await, Some(State::Ready));
 }
 
-/// What has expired in a queue that is spared stays its worker's, and is taken when it is spared no longer.
+/// What has expired in a queue that is spared stays its worker's, and is taken when it is spared no
+/// longer.
 pub async fn seize_takes_nothing_of_a_queue_that_is_spared(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("spared", "a"), job("other", "b")]).await;
@@ -461,7 +466,8 @@ pub async fn expired_leases_are_counted_until_they_are_taken_over(store: Arc<dyn
     );
 }
 
-/// Leases whose jobs have ended, also if they ended at the same time, keep nobody from what is behind them.
+/// Leases whose jobs have ended, also if they ended at the same time, keep nobody from what is
+/// behind them.
 pub async fn an_expired_lease_behind_10_000_emptied_ones_is_seized_by_the_next_call(
     store: Arc<dyn Store>,
 ) {
@@ -634,7 +640,8 @@ pub async fn seize_takes_at_most_max_oldest_claim_first(store: Arc<dyn Store>) {
     assert_eq!(taken, ["a", "c"]);
 }
 
-/// Claims of one job each are taken over call by call, those that waited longest first, and none is left.
+/// Claims of one job each are taken over call by call, those that waited longest first, and none is
+/// left.
 pub async fn many_small_claims_are_seized_in_the_order_they_expired(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let all: Vec<String> = (0..60).map(|n| format!("job-{n:03}")).collect();

@@ -79,7 +79,8 @@ pub async fn every_action_in_every_state_answers_as_the_table_says(store: Arc<dy
     }
 }
 
-/// Found together, jobs are as each by itself: in the order they were asked for, asked for twice or not, whatever their state.
+/// Found together, jobs are as each by itself: in the order they were asked for, asked for twice or
+/// not, whatever their state.
 pub async fn jobs_of_a_queue_are_found_by_their_ids(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for state in State::ALL {
@@ -317,7 +318,8 @@ pub async fn ids_are_amended_at_once_whatever_cursor_and_max(store: Arc<dyn Stor
     );
 }
 
-/// A filter reaches the jobs that fit it in every respect, and of those the ones the action applies to.
+/// A filter reaches the jobs that fit it in every respect, and of those the ones the action applies
+/// to.
 pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert([job("q", "running").kind("k")]).await;
@@ -358,7 +360,8 @@ pub async fn amend_matching_touches_only_what_fits(store: Arc<dyn Store>) {
     assert_eq!(scene.state("running").await, Some(State::Running));
 }
 
-/// Whatever the size of its steps, an amendment reaches everything that fits once, though it moves what it reaches.
+/// Whatever the size of its steps, an amendment reaches everything that fits once, though it moves
+/// what it reaches.
 pub async fn an_amendment_pages_through_everything_once(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (own, max) in [
@@ -449,7 +452,8 @@ pub async fn an_amendment_reaches_a_rare_kind_among_many_jobs(store: Arc<dyn Sto
     assert_eq!(scene.list(&kind).await, []);
 }
 
-/// A step that only refuses is a step: the jobs behind it are reached, and each refusal is told once.
+/// A step that only refuses is a step: the jobs behind it are reached, and each refusal is told
+/// once.
 pub async fn refused_jobs_do_not_hide_the_ones_behind_them(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let name = |what: &str, n: usize| format!("{what} {n}");
@@ -530,7 +534,8 @@ pub async fn a_bad_cursor_of_an_amendment_is_misuse(store: Arc<dyn Store>) {
     assert_eq!(scene.list(&Filter::default()).await.len(), 2);
 }
 
-/// A dead letter sent back is in one place, with its history, fresh attempts and a note that this happened.
+/// A dead letter sent back is in one place, with its history, fresh attempts and a note that this
+/// happened.
 pub async fn a_dead_job_requeued_is_in_exactly_one_place(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("q", "a"), dead()).await;
@@ -697,8 +702,8 @@ pub async fn lists_page_through_everything_exactly_once(store: Arc<dyn Store>) {
     }
 }
 
-/// Whoever changes each page of a list before the next is read meets every job once: what left the list hides none, and what came
-/// back is not met again.
+/// Whoever changes each page of a list before the next is read meets every job once: what left the
+/// list hides none, and what came back is not met again.
 pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for limit in [1, 2, 5] {
@@ -735,7 +740,8 @@ pub async fn a_list_goes_on_while_what_it_showed_is_changed(store: Arc<dyn Store
     }
 }
 
-/// Reads a list page by page and does something to each page before the next; answers what was read.
+/// Reads a list page by page and does something to each page before the next; answers what was
+/// read.
 async fn meet(scene: &Scene, filter: &Filter, action: &Action, limit: usize) -> Vec<JobId> {
     let (mut met, mut cursor) = (Vec::new(), None);
     loop {
@@ -767,7 +773,8 @@ async fn meet(scene: &Scene, filter: &Filter, action: &Action, limit: usize) -> 
     }
 }
 
-/// Waiting jobs come by their time, ended ones newest first, jobs of mixed states newest first by arrival.
+/// Waiting jobs come by their time, ended ones newest first, jobs of mixed states newest first by
+/// arrival.
 fn check_order(filter: &Filter, shown: &[Job]) {
     let in_order = |first: &Job, second: &Job| match filter.state {
         Some(State::Scheduled | State::Retrying) => first.run_at <= second.run_at,

@@ -7,7 +7,8 @@ use backstop_core::limits::PAYLOAD_BYTES_MAX;
 use backstop_core::port::Store;
 use std::sync::Arc;
 
-/// Claims, seizures, views and lists all give back what went in, and no store makes sense of it on the way.
+/// Claims, seizures, views and lists all give back what went in, and no store makes sense of it on
+/// the way.
 pub async fn payload_bytes_come_back_identical(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     for (name, bytes) in payloads() {

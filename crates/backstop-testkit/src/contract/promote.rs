@@ -92,7 +92,8 @@ pub async fn promote_moves_at_most_max(store: Arc<dyn Store>) {
     );
 }
 
-/// After an outage everything is due at once: each call stays small, and together they leave nothing.
+/// After an outage everything is due at once: each call stays small, and together they leave
+/// nothing.
 pub async fn promote_of_100000_due_at_once_stays_bounded(store: Arc<dyn Store>) {
     const DUE: usize = 100_000;
     let mut scene = Scene::new(store);

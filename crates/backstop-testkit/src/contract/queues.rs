@@ -37,7 +37,8 @@ async fn names_of_queues(scene: &Scene) -> Vec<String> {
         .collect()
 }
 
-/// A call that names one queue too many is refused, and nothing of it is taken in. Queues that exist and configured ones are free.
+/// A call that names one queue too many is refused, and nothing of it is taken in. Queues that
+/// exist and configured ones are free.
 pub async fn a_call_with_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     fill(&scene, QUEUES_IN_CONTRACT).await;
@@ -133,7 +134,8 @@ async fn pass_until_forgotten(scene: &mut Scene) {
     prune(scene).await;
 }
 
-/// An empty queue that nobody configured is forgotten after a time; one with a job, a unique key, bounds or a closed gate stays.
+/// An empty queue that nobody configured is forgotten after a time; one with a job, a unique key,
+/// bounds or a closed gate stays.
 pub async fn an_empty_queue_is_forgotten(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("gone", "a"), DONE).await;
@@ -194,7 +196,8 @@ pub async fn a_queue_that_is_being_forgotten_loses_no_job(store: Arc<dyn Store>)
     }
 }
 
-/// One pruning looks at some queues, the next one goes on behind them, and after the last one nothing is left.
+/// One pruning looks at some queues, the next one goes on behind them, and after the last one
+/// nothing is left.
 pub async fn a_pruning_goes_on_where_it_stopped(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     fill(&scene, QUEUES_IN_CONTRACT).await;
@@ -237,7 +240,8 @@ async fn insert_large(scene: &Scene) -> Vec<String> {
     jobs.into_iter().map(|(_, name)| name).collect()
 }
 
-/// A page of large jobs is short and names the next one; together they show every job once, in order.
+/// A page of large jobs is short and names the next one; together they show every job once, in
+/// order.
 pub async fn a_page_ends_at_its_bytes(store: Arc<dyn Store>) {
     let scene = Scene::new(store);
     let all = insert_large(&scene).await;
@@ -281,7 +285,8 @@ pub async fn a_page_ends_at_its_bytes(store: Arc<dyn Store>) {
     );
 }
 
-/// A claim of large jobs hands out at least one, and no more once it has enough bytes; the others are handed out later.
+/// A claim of large jobs hands out at least one, and no more once it has enough bytes; the others
+/// are handed out later.
 pub async fn a_claim_ends_at_its_bytes(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let all = insert_large(&scene).await;

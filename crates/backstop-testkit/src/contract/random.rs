@@ -18,7 +18,8 @@ pub async fn random_operations_agree_with_the_memory_store(fresh: Factory) {
     check(&fresh, Replies::Heard).await;
 }
 
-/// A call whose answer got lost is made again, and the store shows the same as if it had been heard at once.
+/// A call whose answer got lost is made again, and the store shows the same as if it had been heard
+/// at once.
 pub async fn random_operations_survive_lost_replies(fresh: Factory) {
     check(&fresh, Replies::SometimesLost).await;
 }

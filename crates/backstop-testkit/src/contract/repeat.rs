@@ -1,4 +1,5 @@
-//! Every method survives being applied without being heard: repeated, it leaves the store as one call would have.
+//! Every method survives being applied without being heard: repeated, it leaves the store as one
+//! call would have.
 
 use crate::flaky::{Fault, Flaky};
 use crate::given::{DONE, LEASE, START, WORKER, at, dead, id, job, queue, retry_at};
@@ -13,8 +14,9 @@ use backstop_core::{Lease, LeaseNumber, Outcome, Span, Time, WorkerName};
 use backstop_memory::MemoryStore;
 use std::sync::Arc;
 
-/// After these operations, each at its time, the last one is applied, its answer lost, and it is repeated: then it
-/// answers with `expected`, and the store shows what a memory store shows after doing it once.
+/// After these operations, each at its time, the last one is applied, its answer lost, and it is
+/// repeated: then it answers with `expected`, and the store shows what a memory store shows after
+/// doing it once.
 async fn check(store: Arc<dyn Store>, operations: Vec<(Time, Operation)>, expected: Reply) {
     check_one_of(store, operations, &[expected]).await;
 }

@@ -143,7 +143,8 @@ pub async fn a_retried_job_goes_to_the_tail_of_its_level(store: Arc<dyn Store>) 
     assert_eq!(runs[1].history, history("boom"));
 }
 
-/// A job whose worker vanished runs again where it stood; the attempt is not spent, the loss is counted.
+/// A job whose worker vanished runs again where it stood; the attempt is not spent, the loss is
+/// counted.
 pub async fn a_lost_job_keeps_its_place_and_counts_the_loss(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert(["a", "b"].map(|name| job("q", name))).await;
@@ -224,7 +225,8 @@ pub async fn a_repeated_settlement_is_applied_once(store: Arc<dyn Store>) {
     }
 }
 
-/// Of a job that is gone at once nothing is left to recognise a repetition by: it is stale, and changes nothing.
+/// Of a job that is gone at once nothing is left to recognise a repetition by: it is stale, and
+/// changes nothing.
 pub async fn a_repeated_settlement_of_what_is_gone_is_stale_and_changes_nothing(
     store: Arc<dyn Store>,
 ) {
@@ -423,7 +425,8 @@ pub async fn too_many_settlements_are_misuse(store: Arc<dyn Store>) {
     assert_eq!(scene.state("a").await, Some(State::Running));
 }
 
-/// Every job is given back once, by many at a time, and still ends: nobody who claims takes another's job out of the line.
+/// Every job is given back once, by many at a time, and still ends: nobody who claims takes
+/// another's job out of the line.
 pub async fn jobs_given_back_while_others_claim_are_never_lost(store: Arc<dyn Store>) {
     const JOBS: usize = 200;
     const WORKERS: u32 = 6;

@@ -16,7 +16,8 @@ async fn check(scene: &Scene, name: &str, worker: &str, since: Time) {
     );
 }
 
-/// Whoever looks at it in whichever way is told the moment of the claim; what does not run has none.
+/// Whoever looks at it in whichever way is told the moment of the claim; what does not run has
+/// none.
 pub async fn a_running_job_tells_since_when(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene

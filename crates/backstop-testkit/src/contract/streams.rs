@@ -648,7 +648,8 @@ pub async fn keep_extends_and_reports_lost(store: Arc<dyn Store>) {
     assert_eq!(keep(&waters, until).await, [hand.lease(), unknown.clone()]);
 }
 
-/// All records go, seen or not, and nothing is left of the key unless something is to be remembered.
+/// All records go, seen or not, and nothing is left of the key unless something is to be
+/// remembered.
 pub async fn clear_forgets_a_key(store: Arc<dyn Store>) {
     let mut waters = Waters::new(store);
     for (name, standing) in [("gone", &b""[..]), ("disabled", b"{\"disabled\":true}")] {

@@ -226,7 +226,8 @@ pub async fn prune_keeps_a_key_whose_hold_lasts(store: Arc<dyn Store>) {
     assert_eq!(scene.enqueue([twin]).await, [Enqueued::Inserted]);
 }
 
-/// A key of a job that is gone is forgotten once its period is over, in steps; one without a period never.
+/// A key of a job that is gone is forgotten once its period is over, in steps; one without a period
+/// never.
 pub async fn prune_forgets_keys_whose_period_is_over(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     let states = States::of(&State::ALL);

@@ -1,4 +1,5 @@
-//! The promises, one function each. I1 to I8 are those of the fault plan, as far as they are about jobs.
+//! The promises, one function each. I1 to I8 are those of the fault plan, as far as they are about
+//! jobs.
 
 use super::{Accepted, Event, Heard, History, Ran};
 use crate::given::try_list;
@@ -116,7 +117,8 @@ struct Story {
     handed_in: bool,
     granted: Vec<(super::Place, LeaseNumber)>,
     starts: BTreeMap<LeaseNumber, usize>,
-    /// Starts in processes that were killed. Whether a loss is charged depends on what else ran there.
+    /// Starts in processes that were killed. Whether a loss is charged depends on what else ran
+    /// there.
     cut: usize,
     ended: BTreeMap<LeaseNumber, Vec<(super::Place, Ran)>>,
     settled: Vec<(super::Place, LeaseNumber, Accepted)>,
@@ -196,7 +198,8 @@ fn ends(job: &Job) -> Option<Violation> {
     (!job.state.is_final()).then_some(Violation::Unended(job.id, job.state))
 }
 
-/// I3: one end is accepted, and one more for each time an operator sent the job back; success only once.
+/// I3: one end is accepted, and one more for each time an operator sent the job back; success only
+/// once.
 fn accepted_once(story: &Story, job: &Job) -> Option<Violation> {
     // A settlement that was repeated because its answer got lost is accepted twice and counts once.
     let ends: BTreeSet<(LeaseNumber, Accepted)> = story
@@ -216,7 +219,8 @@ fn accepted_once(story: &Story, job: &Job) -> Option<Violation> {
     (ends.len() > allowed).then_some(Violation::EndedTwice(job.id, ends.len(), allowed))
 }
 
-/// I3: only the lease given out last may end a run. Shown where whoever writes the settlements also writes the grants.
+/// I3: only the lease given out last may end a run. Shown where whoever writes the settlements also
+/// writes the grants.
 fn fenced(story: &Story, job: &Job) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (settled, lease, _) in &story.settled {
@@ -246,7 +250,8 @@ fn done_after_its_run(story: &Story, job: &Job) -> Vec<Violation> {
     let mut violations: Vec<Violation> = unfounded
         .map(|(_, lease, _)| Violation::DoneWithoutRun(job.id, *lease))
         .collect();
-    // The answer to the settlement may have got lost, so that nobody wrote it down: then some run must have ended so.
+    // The answer to the settlement may have got lost, so that nobody wrote it down: then some run
+    // must have ended so.
     let ended_done = story
         .ended
         .values()
@@ -258,7 +263,8 @@ fn done_after_its_run(story: &Story, job: &Job) -> Vec<Violation> {
     violations
 }
 
-/// I6: a job starts once, and once more for each failure, loss, release and requeue; a lease is good for one start.
+/// I6: a job starts once, and once more for each failure, loss, release and requeue; a lease is
+/// good for one start.
 fn explained_starts(story: &Story, job: &Job) -> Vec<Violation> {
     let reused = story.starts.iter().filter(|(_, count)| **count > 1);
     let mut violations: Vec<Violation> = reused
@@ -279,7 +285,8 @@ fn explained_starts(story: &Story, job: &Job) -> Vec<Violation> {
     violations
 }
 
-/// Leases whose run ended so, or of which that was accepted, and which did not end the job: a next run follows.
+/// Leases whose run ended so, or of which that was accepted, and which did not end the job: a next
+/// run follows.
 fn leases_that(story: &Story, ran: Ran, accepted: Accepted) -> usize {
     let mut leases: BTreeSet<LeaseNumber> = BTreeSet::new();
     for (lease, ends) in &story.ended {
@@ -300,8 +307,8 @@ fn leases_that(story: &Story, ran: Ran, accepted: Accepted) -> usize {
     leases.len()
 }
 
-/// Runs that ended by themselves and were followed by another one, as the job's own counter has it: a failure of
-/// which neither the handler nor the worker lived to write is counted here.
+/// Runs that ended by themselves and were followed by another one, as the job's own counter has it:
+/// a failure of which neither the handler nor the worker lived to write is counted here.
 fn failures(job: &Job) -> usize {
     let ended_by_a_run = match job.state {
         State::Done => true,

@@ -107,7 +107,8 @@ words!(Accepted {
     Lost = "lost",
 });
 
-/// The text as bytes in hexadecimal where they are neither letters nor digits, so that a line stays one line.
+/// The text as bytes in hexadecimal where they are neither letters nor digits, so that a line stays
+/// one line.
 fn escaped(text: &str) -> String {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'@');

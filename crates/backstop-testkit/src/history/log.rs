@@ -38,8 +38,9 @@ impl HistoryLog {
     /// Writes one event down.
     pub fn append(&self, event: &Event) -> io::Result<()> {
         let line = format!("{event}\n");
-        // One write of the whole line to a file opened for appending: no other process can get in between, and a
-        // process that is killed has written all of it or, at worst, is the one with a torn last line.
+        // One write of the whole line to a file opened for appending: no other process can get in
+        // between, and a process that is killed has written all of it or, at worst, is the one with
+        // a torn last line.
         let written = (&self.file).write(line.as_bytes())?;
         if written < line.len() {
             return Err(io::Error::new(
@@ -50,7 +51,8 @@ impl HistoryLog {
         Ok(())
     }
 
-    /// Reads the events of a log. A last line without its end was never finished, and did not happen.
+    /// Reads the events of a log. A last line without its end was never finished, and did not
+    /// happen.
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Event>, Unreadable> {
         let text = read_to_string(path)?;
         let finished = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -1,4 +1,5 @@
-//! A history in memory, for tests whose producers and workers are in one process: no fault of the store reaches it.
+//! A history in memory, for tests whose producers and workers are in one process: no fault of the
+//! store reaches it.
 
 use super::{Accepted, Event, Heard, History, Ran};
 use backstop::Run;
@@ -23,7 +24,8 @@ impl Recorder {
     pub fn pushed(&self, job: JobId, result: Option<Enqueued>) {
         let heard = match result {
             Some(Enqueued::Inserted | Enqueued::Same) => Heard::Ok,
-            // A duplicate was not taken in; if an earlier try of the same push was, that is fine too.
+            // A duplicate was not taken in; if an earlier try of the same push was, that is fine
+            // too.
             Some(Enqueued::Duplicate(_) | Enqueued::Full | Enqueued::Conflict) | None => {
                 Heard::Unknown
             }

@@ -275,7 +275,8 @@ async fn failures_losses_and_releases_explain_a_start() {
         .await;
     let fourth = scene.claim_one("q").await;
     scene.settle(&fourth.lease, DONE).await;
-    // The first run failed and nobody lived to write it down; the second worker vanished; the third let go.
+    // The first run failed and nobody lived to write it down; the second worker vanished; the third
+    // let go.
     let events = vec![
         enqueued("a"),
         started("a", 1),

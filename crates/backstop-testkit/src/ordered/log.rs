@@ -1,4 +1,5 @@
-//! One log that all processes append to, outside the store: the order of its lines is the order in which things happened.
+//! One log that all processes append to, outside the store: the order of its lines is the order in
+//! which things happened.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -29,7 +30,8 @@ pub enum Seen {
         /// The effect, by its word.
         effect: String,
     },
-    /// A handler came back, or was dropped because its lease was lost. Written before anybody tells the store.
+    /// A handler came back, or was dropped because its lease was lost. Written before anybody tells
+    /// the store.
     Ended {
         /// Whose turn it was.
         key: String,
@@ -38,7 +40,8 @@ pub enum Seen {
     },
     /// Records were answered as handled: they are, for good.
     Answered(Vec<(String, i64)>),
-    /// The process lives, and lost its lease of a key: the machine was too busy to keep it. Written when it learns of it.
+    /// The process lives, and lost its lease of a key: the machine was too busy to keep it. Written
+    /// when it learns of it.
     Lost {
         /// Of which.
         key: String,
@@ -47,7 +50,8 @@ pub enum Seen {
     Killed,
 }
 
-/// A line ends with this word; one without it was cut by the death of its process, and did not happen.
+/// A line ends with this word; one without it was cut by the death of its process, and did not
+/// happen.
 const END: &str = ".";
 
 impl EventLog {

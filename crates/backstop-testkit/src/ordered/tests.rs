@@ -9,7 +9,8 @@ const TRACE: Trace = Trace {
     shares: 1,
 };
 
-/// A log in few words: `1+60` is position 60 begun by process 1, `1-60` its end, `1!` a kill, `1?` a lost lease, `1=60` an answer.
+/// A log in few words: `1+60` is position 60 begun by process 1, `1-60` its end, `1!` a kill, `1?`
+/// a lost lease, `1=60` an answer.
 fn lines(text: &str) -> Vec<Line> {
     let line = |word: &str| {
         let (process, rest) = word.split_at(1);

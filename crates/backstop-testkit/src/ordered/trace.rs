@@ -1,4 +1,5 @@
-//! What is brought, where and in which order: decided by a seed, so that processes need not tell each other.
+//! What is brought, where and in which order: decided by a seed, so that processes need not tell
+//! each other.
 
 use backstop_core::stream::Record;
 use backstop_core::{Payload, StreamKey};
@@ -16,9 +17,9 @@ const SHUFFLE_MAX: usize = 8;
 /// Records that are brought together.
 const BATCH_RECORDS: usize = 100;
 
-/// What is brought. Positions come in waves: of a wave everything arrives before anything is given up. The first wave is the
-/// first position of each key, so that nothing can overtake it; the last position of a wave comes always, so that each gap of
-/// the wave is seen in it.
+/// What is brought. Positions come in waves: of a wave everything arrives before anything is given
+/// up. The first wave is the first position of each key, so that nothing can overtake it; the last
+/// position of a wave comes always, so that each gap of the wave is seen in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trace {
     /// Decides everything else.
@@ -63,7 +64,8 @@ impl Trace {
             .collect()
     }
 
-    /// The last record of a wave for each key that this process looks after: it brings them once more.
+    /// The last record of a wave for each key that this process looks after: it brings them once
+    /// more.
     pub fn last_of_wave(&self, wave: usize, share: usize) -> Vec<Record> {
         let last = self.last_position(wave);
         (share..self.keys)

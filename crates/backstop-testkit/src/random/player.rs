@@ -30,7 +30,8 @@ const KEYS: [&str; 3] = ["x", "y", "z"];
 const WORKERS: [&str; 3] = ["ada", "bob", "eve"];
 const CELLS: [&str; 3] = ["one", "one/more", "two"];
 
-/// How many of all operations are on streams: one sequence in three is mostly about them, so that keys meet as jobs do.
+/// How many of all operations are on streams: one sequence in three is mostly about them, so that
+/// keys meet as jobs do.
 const STREAMS_SHARES: [f64; 3] = [0.8, 0.1, 0.1];
 /// Leases remembered: enough for stale ones, few enough for live ones to be drawn.
 const RUNS_MAX: usize = 12;
@@ -323,7 +324,8 @@ impl Player {
     }
 
     fn promote(&mut self) -> Operation {
-        // A repeated promotion goes on where the first one stopped, so that it must not stop early to be compared.
+        // A repeated promotion goes on where the first one stopped, so that it must not stop early
+        // to be compared.
         let is_small = self.replies == Replies::Heard && self.flip(0.3);
         Operation::Promote(if is_small {
             self.dice.random_range(1..=2)
@@ -406,7 +408,8 @@ impl Player {
     }
 
     fn set_bounds(&mut self) -> Operation {
-        // What gives way to a later job of its batch may free a key: the same push, made again, then answers differently.
+        // What gives way to a later job of its batch may free a key: the same push, made again,
+        // then answers differently.
         let overflow = match self.replies {
             Replies::Heard => *Overflow::ALL
                 .choose(&mut self.dice)

@@ -1,4 +1,5 @@
-//! Which sequences a test runs: `BACKSTOP_SEED` repeats a failure, `BACKSTOP_SEQUENCES` says how many to run.
+//! Which sequences a test runs: `BACKSTOP_SEED` repeats a failure, `BACKSTOP_SEQUENCES` says how
+//! many to run.
 
 use std::env;
 
@@ -12,8 +13,8 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// As many as the environment says, or `usual_count`; from another first one each time, so that every run of the
-    /// tests looks somewhere new.
+    /// As many as the environment says, or `usual_count`; from another first one each time, so that
+    /// every run of the tests looks somewhere new.
     pub fn from_environment(usual_count: u64) -> Self {
         Self {
             first: number("BACKSTOP_SEED").unwrap_or_else(|| rand::random_range(0..1_000_000_000)),

@@ -6,9 +6,11 @@ use super::process::{Launch, NotStarted, Process, on_a_free_port};
 use super::unique_name;
 use std::net::{SocketAddr, TcpStream};
 
-/// Sessions with the database, for all clients together: few, so that a client is given another one all the time.
+/// Sessions with the database, for all clients together: few, so that a client is given another one
+/// all the time.
 const POOL_SIZE: usize = 4;
-/// A session that has seen the schemas of a hundred tests keeps the plans of all of them, and slows down.
+/// A session that has seen the schemas of a hundred tests keeps the plans of all of them, and slows
+/// down.
 const SERVER_SECS_MAX: u32 = 3;
 
 /// A `PgBouncer` that gives its sessions out for one transaction at a time.

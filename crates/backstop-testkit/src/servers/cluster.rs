@@ -101,7 +101,8 @@ impl Cluster {
             .expect("a slot is a number")
     }
 
-    /// Begins to move the slot of a key to another master. Until it is there, some of its keys are here and some there.
+    /// Begins to move the slot of a key to another master. Until it is there, some of its keys are
+    /// here and some there.
     pub fn begin_to_move(&self, key: &str) -> Moving<'_> {
         let (from, slot) = (self.master_of(key), self.slot_of(key));
         let to = self
@@ -201,7 +202,8 @@ fn id(node: &Redis) -> String {
 fn slots(node: &Redis) -> Option<Vec<RangeInclusive<u16>>> {
     let nodes = node.ask(&["cluster", "nodes"])?;
     let own = nodes.lines().find(|line| line.contains("myself"))?;
-    // Eight words about the node come before its slots; a slot on its way from or to it is in brackets.
+    // Eight words about the node come before its slots; a slot on its way from or to it is in
+    // brackets.
     let words = own.split(' ').skip(8).filter(|word| !word.starts_with('['));
     words.map(range).collect()
 }

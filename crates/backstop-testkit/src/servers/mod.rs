@@ -1,4 +1,5 @@
-//! Real servers for tests: private ones, on free ports of this machine, gone when the test process is gone.
+//! Real servers for tests: private ones, on free ports of this machine, gone when the test process
+//! is gone.
 //!
 //! | you want | write |
 //! |---|---|
@@ -6,9 +7,9 @@
 //! | a server to stop, to kill or to set up in another way | `Postgres::start(postgres::Settings { .. })` |
 //! | a network that fails | [`Proxy`] before a server, and `server.fresh_url_at(proxy.addr())` |
 //!
-//! A server that does not start is no case a test could handle, so starting panics and says what to do. Nothing here
-//! knows a database driver: servers are set up with the programs that come with them. Where those are missing,
-//! `scripts/servers` is run once to install them.
+//! A server that does not start is no case a test could handle, so starting panics and says what to
+//! do. Nothing here knows a database driver: servers are set up with the programs that come with
+//! them. Where those are missing, `scripts/servers` is run once to install them.
 
 mod account;
 mod bouncer;

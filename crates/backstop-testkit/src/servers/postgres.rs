@@ -40,7 +40,8 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// A PostgreSQL on a port of its own, with a database `backstop` that belongs to the role `backstop`.
+/// A PostgreSQL on a port of its own, with a database `backstop` that belongs to the role
+/// `backstop`.
 #[derive(Debug)]
 pub struct Postgres {
     addr: SocketAddr,
@@ -101,12 +102,14 @@ impl Postgres {
         format!("{}?schema={}", url_at(addr), unique_name())
     }
 
-    /// Runs a statement in the database as superuser, and returns what it gives: lines of values between `|`.
+    /// Runs a statement in the database as superuser, and returns what it gives: lines of values
+    /// between `|`.
     pub fn sql(&self, statement: &str) -> String {
         running("psql", admin(self.addr, "backstop", statement))
     }
 
-    /// Ends every session with the database but the one that asks for it; answers how many there were.
+    /// Ends every session with the database but the one that asks for it; answers how many there
+    /// were.
     pub fn kill_backends(&self) -> usize {
         let ended = self.sql(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -128,7 +131,8 @@ impl Postgres {
     /// Stops it, unless it is stopped or killed, and starts it again. Returns when it answers.
     pub fn restart(&self) {
         self.process.stop();
-        // The sessions of a server that was killed outlive it for a moment, and it does not start beside them.
+        // The sessions of a server that was killed outlive it for a moment, and it does not start
+        // beside them.
         let started = (0..RESTARTS_MAX)
             .map(|_| self.process.start_again(|| answers(self.addr)))
             .find(|started| !matches!(started, Err(NotStarted::LastRunInUse)))
@@ -162,8 +166,9 @@ fn init(account: Account, data: &Path) -> Result<(), NotStarted> {
     Ok(())
 }
 
-/// Sorting by a language and not by bytes, as most databases in use do: a statement that counts on bytes shows there.
-/// PostgreSQL 14 can do so only with a language that is installed on the machine, and none may be.
+/// Sorting by a language and not by bytes, as most databases in use do: a statement that counts on
+/// bytes shows there. PostgreSQL 14 can do so only with a language that is installed on the
+/// machine, and none may be.
 fn by_a_language(help: &str) -> &'static [&'static str] {
     if help.contains("--locale-provider") {
         &["--locale-provider=icu", "--icu-locale=en-US"]

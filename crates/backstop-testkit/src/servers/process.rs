@@ -1,7 +1,8 @@
 //! A server process that ends with the test process, and its folder with it.
 //!
-//! A test process may be killed, and statics are never dropped, so neither destructors nor signal handlers can see to
-//! that. A small shell does: it holds the server, and the end of its input tells it that we are gone.
+//! A test process may be killed, and statics are never dropped, so neither destructors nor signal
+//! handlers can see to that. A small shell does: it holds the server, and the end of its input
+//! tells it that we are gone.
 
 use super::account::Account;
 use super::program;
@@ -65,7 +66,8 @@ struct Guard {
     answers: BufReader<ChildStdout>,
 }
 
-/// Starts a server on a port that is free: `start` is given one address after another until it is not taken.
+/// Starts a server on a port that is free: `start` is given one address after another until it is
+/// not taken.
 pub(super) fn on_a_free_port<T>(
     name: &str,
     start: impl Fn(SocketAddr) -> Result<T, NotStarted>,
@@ -178,7 +180,8 @@ impl Drop for Process {
     fn drop(&mut self) {
         let guard = self.guard.get_mut().unwrap_or_else(PoisonError::into_inner);
         guard.orders = None;
-        // The folder is gone when the guard is; a guard that cannot be waited for leaves nothing else to do.
+        // The folder is gone when the guard is; a guard that cannot be waited for leaves nothing
+        // else to do.
         let _ = guard.shell.wait();
     }
 }

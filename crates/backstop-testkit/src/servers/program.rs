@@ -5,8 +5,8 @@
 //! | `BACKSTOP_POSTGRES_BIN` | the folder with `postgres` and `initdb` | the newest PostgreSQL that is installed |
 //! | `BACKSTOP_REDIS_SERVER` | the program `redis-server` | the one in the path |
 //!
-//! So the tests run on other versions than the installed ones (`scripts/oldest-servers`). The clients stay: theirs is no
-//! behaviour that is tested.
+//! So the tests run on other versions than the installed ones (`scripts/oldest-servers`). The
+//! clients stay: theirs is no behaviour that is tested.
 
 use super::process::NotStarted;
 use std::env;
@@ -55,8 +55,8 @@ pub(super) fn output(command: &mut Command) -> Result<String, NotStarted> {
     )))
 }
 
-/// The program that somebody chose for a server, and by which variable. There is no other then: tests that quietly ran on
-/// another version would prove nothing.
+/// The program that somebody chose for a server, and by which variable. There is no other then:
+/// tests that quietly ran on another version would prove nothing.
 fn chosen(
     name: &str,
     variable: impl Fn(&'static str) -> Option<OsString>,

@@ -22,8 +22,9 @@ pub enum Mode {
     Pass,
     /// All connections are closed, and further ones refused.
     Cut,
-    /// Connections stay and are taken on, but nothing passes. A connection that was there meanwhile stays silent for
-    /// ever, as if its other end had vanished: only a client that gives up finds out.
+    /// Connections stay and are taken on, but nothing passes. A connection that was there meanwhile
+    /// stays silent for ever, as if its other end had vanished: only a client that gives up finds
+    /// out.
     HalfOpen,
     /// Every connection is reset after so many further bytes from the server.
     Reset {
@@ -37,7 +38,8 @@ pub enum Mode {
     },
 }
 
-/// A proxy before one server, on a port of its own. Ends, with all its connections, when it is dropped.
+/// A proxy before one server, on a port of its own. Ends, with all its connections, when it is
+/// dropped.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,

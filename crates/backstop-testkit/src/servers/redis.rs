@@ -102,7 +102,8 @@ impl Redis {
         ask(self.addr, words)
     }
 
-    /// Returns when a replica has all that was written until now, by whomever: `WAIT` knows only of writes of its own connection.
+    /// Returns when a replica has all that was written until now, by whomever: `WAIT` knows only of
+    /// writes of its own connection.
     pub fn until_replicated(&self) {
         let deadline = Instant::now() + REPLICATED_TIME_MAX;
         let written = number(&self.cli(&["info", "replication"]), "master_repl_offset:");

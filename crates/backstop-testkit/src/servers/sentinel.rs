@@ -89,7 +89,8 @@ impl Sentinel {
         &self.replica
     }
 
-    /// Kills the first master with `kill -9`, and returns when the sentinels have made the replica master.
+    /// Kills the first master with `kill -9`, and returns when the sentinels have made the replica
+    /// master.
     pub fn fail_over(&self) {
         self.master.kill();
         let promoted = self.replica.addr().port().to_string();

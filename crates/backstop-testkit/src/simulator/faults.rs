@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Everything that must come up at least once over a few hundred seeds: a path that never fires was not tested.
+/// Everything that must come up at least once over a few hundred seeds: a path that never fires was
+/// not tested.
 pub const FAULTS: [&str; 12] = [
     "request lost",
     "reply lost",

@@ -1,8 +1,9 @@
-//! The whole engine in one thread on virtual time: producers, workers, crashes, pauses, lost messages, a clock that jumps.
+//! The whole engine in one thread on virtual time: producers, workers, crashes, pauses, lost
+//! messages, a clock that jumps.
 //!
-//! First the safety phase, in which anything may go wrong; then the liveness phase, in which nothing does any more and
-//! everything must come to its end; then the history is checked against the store. The seed decides it all: the same
-//! seed is the same run.
+//! First the safety phase, in which anything may go wrong; then the liveness phase, in which
+//! nothing does any more and everything must come to its end; then the history is checked against
+//! the store. The seed decides it all: the same seed is the same run.
 
 mod faults;
 mod process;
@@ -25,8 +26,8 @@ use std::time::Duration;
 use witness::Witness;
 use worker::{Ground, QUEUES, Simulated, Worker};
 
-/// After the faults have ended, everything is over within this: the longest clock jump and the longest delay of a job
-/// are minutes.
+/// After the faults have ended, everything is over within this: the longest clock jump and the
+/// longest delay of a job are minutes.
 const LIVENESS_MAX: Duration = Duration::from_hours(1);
 
 /// What one seed came to.

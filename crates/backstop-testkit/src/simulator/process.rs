@@ -1,4 +1,5 @@
-//! One simulated process: everything it asks of the store goes through here, where it can be stopped in the middle.
+//! One simulated process: everything it asks of the store goes through here, where it can be
+//! stopped in the middle.
 
 use super::faults::Fired;
 use crate::forward::{
@@ -22,7 +23,8 @@ pub(super) enum Life {
     Dead,
 }
 
-/// The life of a process. Whoever waits for it goes on in the order of waiting, so that a seed repeats.
+/// The life of a process. Whoever waits for it goes on in the order of waiting, so that a seed
+/// repeats.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse(Arc<(Mutex<Life>, Notify)>);
 
@@ -88,7 +90,8 @@ impl Process {
         }
     }
 
-    /// One call on its way to the store and back. A process that died meanwhile never hears the answer.
+    /// One call on its way to the store and back. A process that died meanwhile never hears the
+    /// answer.
     async fn pass<T, F>(&self, _: &'static str, call: impl Fn() -> F + Send) -> Answer<T>
     where
         T: Send,

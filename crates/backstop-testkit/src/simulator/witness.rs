@@ -1,4 +1,5 @@
-//! Stands right before the store and writes down what it gave out and which settlements it accepted, whoever hears of it.
+//! Stands right before the store and writes down what it gave out and which settlements it
+//! accepted, whoever hears of it.
 
 use crate::forward::{forward_cells, forward_operator, forward_store, forward_streams};
 use crate::history::Recorder;

@@ -1,6 +1,6 @@
-//! A Redis master dies and its replica takes over. Replication is asynchronous, so the last acknowledged writes may be
-//! lost with the master: how many is counted and told. What may not be: a job that ends twice in what is left, or one
-//! that is left neither here nor there.
+//! A Redis master dies and its replica takes over. Replication is asynchronous, so the last
+//! acknowledged writes may be lost with the master: how many is counted and told. What may not be:
+//! a job that ends twice in what is left, or one that is left neither here nor there.
 
 use crate::stream::{Outcome, Stream};
 use backstop::State;

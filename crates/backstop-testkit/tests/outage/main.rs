@@ -1,5 +1,6 @@
-//! Stores that fail under load: jobs are pushed and worked all the time while a server, or the way to it, goes away and
-//! comes back. Afterwards the worker must be at work again without anybody's help, and no promise may be broken.
+//! Stores that fail under load: jobs are pushed and worked all the time while a server, or the way
+//! to it, goes away and comes back. Afterwards the worker must be at work again without anybody's
+//! help, and no promise may be broken.
 
 #![expect(
     clippy::print_stdout,

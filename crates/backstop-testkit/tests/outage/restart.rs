@@ -6,7 +6,8 @@ use backstop_testkit::servers::{Postgres, Redis, postgres, redis};
 /// How often each fault comes.
 const TIMES: usize = 3;
 
-/// Lets `fault` happen to a store under load, a few times. When it returns, the store answers again.
+/// Lets `fault` happen to a store under load, a few times. When it returns, the store answers
+/// again.
 async fn check(name: &str, store: &str, fault: impl Fn()) -> Outcome {
     let mut stream = Stream::start(store).await;
     for _ in 0..TIMES {

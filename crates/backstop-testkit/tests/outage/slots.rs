@@ -1,5 +1,6 @@
-//! The slot of a queue is moved to another master of a Redis Cluster, and back. While its keys are on both, the queue is unavailable;
-//! other queues go on, and so does this one as soon as it is there.
+//! The slot of a queue is moved to another master of a Redis Cluster, and back. While its keys are
+//! on both, the queue is unavailable; other queues go on, and so does this one as soon as it is
+//! there.
 
 use crate::stream::{QUEUE, Stream};
 use backstop_testkit::servers::Cluster;

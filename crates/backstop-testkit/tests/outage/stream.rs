@@ -20,7 +20,8 @@ const LEASE: Span = Span::secs(3);
 const PROBE_DUE: Span = Span::millis(100);
 /// Between two pushes of one producer.
 const PUSH_EVERY: Duration = Duration::from_millis(10);
-/// So many jobs, worked one after another, are a stream that flows; a fault that meets less shows nothing.
+/// So many jobs, worked one after another, are a stream that flows; a fault that meets less shows
+/// nothing.
 const JOBS_FLOWING: usize = 50;
 /// So many show that a queue goes on.
 const JOBS_GOING: usize = 10;
@@ -62,7 +63,8 @@ impl Stream {
         Self::start_with(store, &[QUEUE], 1).await
     }
 
-    /// The same, with several queues that so many workers work: the first on the connections of the producers, the others on their own.
+    /// The same, with several queues that so many workers work: the first on the connections of the
+    /// producers, the others on their own.
     pub(crate) async fn start_with(store: &str, queues: &[&'static str], workers: usize) -> Self {
         let backstop = Backstop::open(store).await.expect("the store opens");
         let (recorder, enough) = (Recorder::default(), Arc::<AtomicBool>::default());
@@ -126,8 +128,8 @@ impl Stream {
         .await;
     }
 
-    /// Sees to it that all parts of the worker are at work in time: a job that is due in a moment, pushed from now on,
-    /// is made ready and worked, and the worker beats.
+    /// Sees to it that all parts of the worker are at work in time: a job that is due in a moment,
+    /// pushed from now on, is made ready and worked, and the worker beats.
     pub(crate) async fn assert_at_work_again(&mut self, after: &str) {
         let since = Instant::now();
         self.probes += 1;
@@ -246,8 +248,8 @@ impl Stream {
 }
 
 impl Outcome {
-    /// The same, but for runs that the store knows nothing of: a server that crashes may forget the last claims and,
-    /// where a replica takes over, the last settlements. Those jobs run again.
+    /// The same, but for runs that the store knows nothing of: a server that crashes may forget the
+    /// last claims and, where a replica takes over, the last settlements. Those jobs run again.
     pub(crate) fn excusing_forgotten_runs(mut self) -> Self {
         self.violations
             .retain(|violation| !matches!(violation, Violation::Overrun { .. }));

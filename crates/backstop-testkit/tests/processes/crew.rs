@@ -12,7 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// While a wave is brought, and when everything of it has arrived. The first is longer than any wave takes.
+/// While a wave is brought, and when everything of it has arrived. The first is longer than any
+/// wave takes.
 const WAIT_LONG: &str = "serve 3000000";
 const WAIT_SHORT: &str = "serve 100";
 /// What no phase of a wave takes.
@@ -104,8 +105,9 @@ impl Crew {
         }
     }
 
-    /// Kills are spread over what the wave adds to the log, so that each of them meets work however fast it is done. How much that is
-    /// is known only by the waves before, which had other numbers of repeats: the last third is left out.
+    /// Kills are spread over what the wave adds to the log, so that each of them meets work however
+    /// fast it is done. How much that is is known only by the waves before, which had other numbers
+    /// of repeats: the last third is left out.
     fn plan_kills(&mut self, wave: usize, kills: usize) {
         let from = self.log.bytes().expect("the log has a length");
         let calls: usize = (0..wave).map(|wave| self.trace.calls(wave)).sum();
@@ -151,7 +153,8 @@ impl Crew {
         }
     }
 
-    /// `kill -9` for one of them if the log is long enough, and another in its place that goes on with these orders.
+    /// `kill -9` for one of them if the log is long enough, and another in its place that goes on
+    /// with these orders.
     fn kill_if_due(&mut self, orders: &[&str]) {
         for member in &mut self.members {
             let ended = member.process.try_wait().expect("asked");
@@ -258,8 +261,9 @@ impl Crew {
         }
     }
 
-    /// What the processes wrote down is in order, with at most so many calls that came again without a kill, and the store has
-    /// counted the same. Answers whether a kill met somebody at work.
+    /// What the processes wrote down is in order, with at most so many calls that came again
+    /// without a kill, and the store has counted the same. Answers whether a kill met somebody at
+    /// work.
     pub(crate) async fn assert_sound(&self, unkilled_max: usize) -> bool {
         let lines = EventLog::read(self.folder.path().join("log")).expect("the log can be read");
         let checked = check(&self.trace, &lines);

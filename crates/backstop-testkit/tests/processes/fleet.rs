@@ -67,7 +67,8 @@ impl Fleet {
         at
     }
 
-    /// What a process that has just been started says: within what time a dead worker's job runs again.
+    /// What a process that has just been started says: within what time a dead worker's job runs
+    /// again.
     pub(crate) fn recovery_bound(&mut self, at: usize) -> Duration {
         let mut line = String::new();
         let stdout = self.workers[at].process.stdout.take().expect("asked once");

@@ -1,5 +1,5 @@
-//! Real worker processes on one store, and `kill -9`: what they wrote down outside the store is checked against what
-//! the store ended up with.
+//! Real worker processes on one store, and `kill -9`: what they wrote down outside the store is
+//! checked against what the store ended up with.
 
 #![expect(
     clippy::print_stdout,

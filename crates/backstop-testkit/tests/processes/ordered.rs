@@ -1,7 +1,8 @@
-//! Four processes serve one stream and bring its records in disorder; they are killed one after another, and each key's
-//! records are handled in order, once, and what never comes is missed once.
+//! Four processes serve one stream and bring its records in disorder; they are killed one after
+//! another, and each key's records are handled in order, once, and what never comes is missed once.
 //!
-//! The long form, 1,000 keys of 1,000 positions and 100 kills, takes its time; repeat one with its seed:
+//! The long form, 1,000 keys of 1,000 positions and 100 kills, takes its time; repeat one with its
+//! seed:
 //!
 //! ```text
 //! BACKSTOP_KILLS=full cargo test --release -p backstop-testkit --test processes ordered_on_sqlite -- --nocapture
@@ -28,7 +29,8 @@ struct Trial {
     unkilled: usize,
 }
 
-/// Beside all other tests, with a lease of two seconds, some leases are lost: those are counted and told.
+/// Beside all other tests, with a lease of two seconds, some leases are lost: those are counted and
+/// told.
 const SHORT: Trial = Trial {
     keys: 100,
     positions: 51,
@@ -74,7 +76,8 @@ async fn ordered_on_a_cluster() {
     check(|| servers::cluster().fresh_url()).await;
 }
 
-/// Chance decides whom a kill meets: a trial in which each came between two calls shows nothing of kills, and there is another.
+/// Chance decides whom a kill meets: a trial in which each came between two calls shows nothing of
+/// kills, and there is another.
 const TRIALS: usize = 3;
 
 /// Checks one trial after the other, each on a store of its own, until kills have met work.

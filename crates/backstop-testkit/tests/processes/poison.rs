@@ -1,4 +1,5 @@
-//! One job kills every process that runs it, among many that do not: it alone is given up, and the others are done.
+//! One job kills every process that runs it, among many that do not: it alone is given up, and the
+//! others are done.
 
 use crate::fleet::Fleet;
 use backstop::State;

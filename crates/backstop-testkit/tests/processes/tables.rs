@@ -1,5 +1,6 @@
-//! A process that works a table off is killed in the middle, and another goes on: every row is handled, and none twice but those that were in
-//! its hands; and every expired row becomes one dead letter.
+//! A process that works a table off is killed in the middle, and another goes on: every row is
+//! handled, and none twice but those that were in its hands; and every expired row becomes one dead
+//! letter.
 
 use backstop::Backstop;
 use backstop::dead::DeadFilter;
@@ -12,7 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Rows that one process may have in its hands: what it takes at a time, and what is at work besides.
+/// Rows that one process may have in its hands: what it takes at a time, and what is at work
+/// besides.
 const IN_HAND_MAX: usize = 64;
 /// What no test waits longer for.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -198,7 +200,8 @@ fn check(backlog: &Backlog) {
     );
 }
 
-/// Killed as soon as letters are seen: before or after it is noted that they are there, and how far the walk is.
+/// Killed as soon as letters are seen: before or after it is noted that they are there, and how far
+/// the walk is.
 fn check_expired(backlog: &Backlog) {
     backlog.expire(EXPIRED);
     let expired: BTreeSet<usize> = (1..=EXPIRED).collect();

@@ -4,7 +4,8 @@ use backstop_core::limits::REASON_CHARS_MAX;
 use std::fmt;
 use std::str::FromStr;
 
-/// Why somebody changes something: one line of text, of at most [`REASON_CHARS_MAX`] characters. Space around it counts for nothing.
+/// Why somebody changes something: one line of text, of at most [`REASON_CHARS_MAX`] characters.
+/// Space around it counts for nothing.
 ///
 /// ```
 /// use backstop::audit::Reason;
@@ -65,7 +66,8 @@ impl FromStr for Reason {
     }
 }
 
-/// Whether a character does not show, breaks the line, or turns the direction of what stands around it: a reason is read as it was written.
+/// Whether a character does not show, breaks the line, or turns the direction of what stands around
+/// it: a reason is read as it was written.
 fn hides(letter: char) -> bool {
     let is_line = matches!(letter, '\u{2028}' | '\u{2029}');
     let turns = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -1,4 +1,5 @@
-//! Which entries of the audit are removed when there are too many: those of the caller that wrote the most.
+//! Which entries of the audit are removed when there are too many: those of the caller that wrote
+//! the most.
 
 use super::PREFIX;
 use crate::client::Backstop;
@@ -42,8 +43,8 @@ pub(super) async fn trim(backstop: &Backstop, now: Time) -> Answer<()> {
     remove(backstop, &gone).await
 }
 
-/// The places of the entries to be removed; `entries` come newest first. The caller with the most entries loses its oldest, unless
-/// that one is recent and there is still room for recent ones.
+/// The places of the entries to be removed; `entries` come newest first. The caller with the most
+/// entries loses its oldest, unless that one is recent and there is still room for recent ones.
 fn surplus(entries: &[Owned], now: Time) -> Vec<usize> {
     let mut of_callers = BTreeMap::<&str, Vec<usize>>::new();
     for (at, entry) in entries.iter().enumerate() {

@@ -3,7 +3,8 @@
 use super::{BadConfig, Written};
 use toml::de::DeTable;
 
-/// The line that the key at the end of this path stands in, the first being 1: `["queues", "emails", "handler"]`.
+/// The line that the key at the end of this path stands in, the first being 1: `["queues",
+/// "emails", "handler"]`.
 pub fn line_of(text: &str, keys: &[&str]) -> Option<usize> {
     let parsed = DeTable::parse(text).ok()?;
     let (mut table, mut at) = (Some(parsed.get_ref()), None);

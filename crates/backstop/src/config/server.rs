@@ -67,12 +67,14 @@ impl ServerConfig {
         self.listen.ip().to_canonical().is_loopback()
     }
 
-    /// Whether nobody gets in without a token: wherever others can reach it, by itself or through a proxy.
+    /// Whether nobody gets in without a token: wherever others can reach it, by itself or through a
+    /// proxy.
     pub fn needs_tokens(&self) -> bool {
         !self.is_loopback() || !self.origins.is_empty() || self.transport == Transport::BehindProxy
     }
 
-    /// Whether whoever comes comes through a proxy: by `plain_http`, or since it listens to this machine alone and is found elsewhere.
+    /// Whether whoever comes comes through a proxy: by `plain_http`, or since it listens to this
+    /// machine alone and is found elsewhere.
     pub fn is_behind_proxy(&self) -> bool {
         self.transport == Transport::BehindProxy || self.is_loopback() && !self.origins.is_empty()
     }
@@ -148,7 +150,8 @@ impl RawServer {
     }
 }
 
-/// An address to listen at. `localhost` is 127.0.0.1: what else it may stand for on a machine is nobody's guess here.
+/// An address to listen at. `localhost` is 127.0.0.1: what else it may stand for on a machine is
+/// nobody's guess here.
 pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
     let numeric = match text.strip_prefix("localhost:") {
         Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),

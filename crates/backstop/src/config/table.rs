@@ -16,7 +16,8 @@ pub struct TableConfig {
 }
 
 impl TableConfig {
-    /// The table with its handler, if it has one. Reads what the handler's description names, such as certificates.
+    /// The table with its handler, if it has one. Reads what the handler's description names, such
+    /// as certificates.
     pub fn handled(&self) -> Result<Table, String> {
         let table = self.table.clone();
         Ok(match &self.handler {
@@ -96,7 +97,8 @@ impl RawTable {
     }
 }
 
-/// The policy that was written. A job's is over after three attempts unless it says otherwise; a row is tried until it is too old.
+/// The policy that was written. A job's is over after three attempts unless it says otherwise; a
+/// row is tried until it is too old.
 fn strategy(mut written: toml::Table) -> Result<RetryPolicy, String> {
     if !written.contains_key("kind") {
         return Err(

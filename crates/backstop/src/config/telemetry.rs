@@ -11,11 +11,13 @@ const TRACES_PATH: &str = "/v1/traces";
 /// Where spans go, as the file says it; the standard `OTEL_*` variables win over it.
 #[derive(Clone, PartialEq, Default)]
 pub struct Telemetry {
-    /// The address of an OTLP collector that spans are sent to, by HTTP, with its path; `None` for nowhere.
+    /// The address of an OTLP collector that spans are sent to, by HTTP, with its path; `None` for
+    /// nowhere.
     pub otlp: Option<String>,
     /// What this process is called there.
     pub service: Option<String>,
-    /// The share of traces that is recorded, from 0 to 1; those that a caller records are, whatever it is.
+    /// The share of traces that is recorded, from 0 to 1; those that a caller records are, whatever
+    /// it is.
     pub sample: Option<f64>,
     /// Headers that the collector wants; they may be secret.
     pub headers: BTreeMap<String, String>,

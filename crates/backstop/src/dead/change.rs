@@ -19,7 +19,8 @@ const CHANGING: &str = "changing dead letters";
 
 /// Which dead letters to change. All of them must be said in so many words.
 ///
-/// As JSON: `{"ids":[…]}`, `{"ids":[…],"queue":"emails"}`, `{"oldest":10,"queue":"emails"}`, `{"matching":{…}}` or `{"all":true}`.
+/// As JSON: `{"ids":[…]}`, `{"ids":[…],"queue":"emails"}`, `{"oldest":10,"queue":"emails"}`,
+/// `{"matching":{…}}` or `{"all":true}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum DeadSelection {
@@ -52,7 +53,8 @@ pub struct Changed {
     pub count: u64,
     /// To which it was not, and why.
     pub refused: Vec<(JobId, Refusal)>,
-    /// Those that cannot be read, where the selection may mean them. They stay, and can be deleted by id.
+    /// Those that cannot be read, where the selection may mean them. They stay, and can be deleted
+    /// by id.
     pub damaged: Vec<Damaged>,
 }
 
@@ -93,8 +95,8 @@ impl DeadLetters {
             .await
     }
 
-    /// Retries, moves or deletes what several selections mean, as one change with one entry in the audit. `changed` tells what was
-    /// done, also where the store fails in the middle.
+    /// Retries, moves or deletes what several selections mean, as one change with one entry in the
+    /// audit. `changed` tells what was done, also where the store fails in the middle.
     pub async fn change_each(
         &self,
         parts: &[DeadSelection],
@@ -282,7 +284,8 @@ impl DeadLetters {
                 .find(filter, cursor, left.min(STEP_MAX), Order::Oldest)
                 .await?;
             left -= found.jobs.len();
-            // Jobs that move meet in one line, in the order they were found. Others stay where they are: queue by queue is fewer calls.
+            // Jobs that move meet in one line, in the order they were found. Others stay where they
+            // are: queue by queue is fewer calls.
             if !matches!(action, Action::Move(_)) {
                 found.jobs.sort_by(|one, other| one.queue.cmp(&other.queue));
             }
@@ -300,7 +303,8 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// What is left after a change and cannot be read. Little else is left, so this is a short list.
+    /// What is left after a change and cannot be read. Little else is left, so this is a short
+    /// list.
     async fn damaged(&self, filter: Filter) -> Answer<Vec<Damaged>> {
         let filter = DeadFilter {
             queue: filter.queue,
@@ -359,7 +363,8 @@ impl DeadSelection {
         }
     }
 
-    /// For the audit: of many ids the first ones, and how many more there are; secrets in what is looked for are hidden.
+    /// For the audit: of many ids the first ones, and how many more there are; secrets in what is
+    /// looked for are hidden.
     fn in_short(&self, redaction: &Redaction) -> serde_json::Value {
         match self {
             Self::Matching(filter) => serde_json::json!({ "matching": filter.redacted(redaction) }),

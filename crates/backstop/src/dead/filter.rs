@@ -29,8 +29,8 @@ pub struct DeadFilter {
     /// That died at this time or earlier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
-    /// With this in the error, its class or the payload, in whatever case; space around it counts for nothing. What is redacted
-    /// is not searched: a search must not tell what a page hides.
+    /// With this in the error, its class or the payload, in whatever case; space around it counts
+    /// for nothing. What is redacted is not searched: a search must not tell what a page hides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
@@ -41,7 +41,8 @@ impl DeadFilter {
         *self == Self::default()
     }
 
-    /// The name of a field that has nothing but space in it, if there is one: every letter would fit it, or none.
+    /// The name of a field that has nothing but space in it, if there is one: every letter would
+    /// fit it, or none.
     pub(super) fn blank(&self) -> Option<&'static str> {
         let texts = [
             ("text", self.text.as_deref()),

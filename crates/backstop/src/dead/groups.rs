@@ -37,7 +37,8 @@ pub struct Sample {
 }
 
 impl DeadLetters {
-    /// Groups of deaths, the largest first: of one queue, or of all. `limit` is clamped as the store's is.
+    /// Groups of deaths, the largest first: of one queue, or of all. `limit` is clamped as the
+    /// store's is.
     pub async fn groups(&self, queue: Option<QueueName>, limit: usize) -> Answer<Vec<DeadGroup>> {
         let mut groups = Vec::new();
         for group in self.raw_groups(queue, limit).await? {
@@ -65,7 +66,8 @@ impl DeadLetters {
             .await
     }
 
-    /// A sample that cannot be read hides no group. It is the queue's own: on Redis another may have a job of the same id.
+    /// A sample that cannot be read hides no group. It is the queue's own: on Redis another may
+    /// have a job of the same id.
     async fn sample(&self, queue: &QueueName, id: JobId) -> Answer<Sample> {
         let unknown = |why: String| Sample {
             id,

@@ -10,7 +10,8 @@ use backstop_core::unique::{Unique, UniqueKey};
 use backstop_core::verdict::Reason;
 use backstop_core::{NewJob, Payload, RetryPolicy, Time};
 
-/// Bytes of a line of an export: the largest payload, as text and as bytes in hexadecimal, and the longest history.
+/// Bytes of a line of an export: the largest payload, as text and as bytes in hexadecimal, and the
+/// longest history.
 pub const LETTER_BYTES_MAX: usize = 8 << 20;
 
 /// A line that is no dead letter.
@@ -34,8 +35,8 @@ pub enum BadLetter {
 pub struct Letter(pub(super) Burial);
 
 impl Letter {
-    /// Reads a line of an export. Only `id`, `queue` and the payload of `original_job` must be there; the unique key is
-    /// taken for one that counts while the job is alive, without a period.
+    /// Reads a line of an export. Only `id`, `queue` and the payload of `original_job` must be
+    /// there; the unique key is taken for one that counts while the job is alive, without a period.
     pub fn read(line: &[u8], now: Time) -> Result<Self, BadLetter> {
         let letter: DeadLetter = serde_json::from_slice(line)
             .map_err(|error| BadLetter::Unreadable(error.to_string()))?;
@@ -48,8 +49,8 @@ impl Letter {
 }
 
 impl DeadLetters {
-    /// Takes dead letters in, and answers for each: `Inserted`, `Same` if its id is known, or `Full`. Doing it again is
-    /// harmless.
+    /// Takes dead letters in, and answers for each: `Inserted`, `Same` if its id is known, or
+    /// `Full`. Doing it again is harmless.
     pub async fn import(&self, letters: Vec<Letter>) -> Answer<Vec<Enqueued>> {
         let entry = self
             .log
@@ -155,7 +156,8 @@ impl DeadLetter {
         })
     }
 
-    /// What the letter itself tells, for one without a history. A death by overflow has none to tell.
+    /// What the letter itself tells, for one without a history. A death by overflow has none to
+    /// tell.
     fn told_failure(&mut self, at: Time) -> Vec<Failure> {
         if self.error.is_empty() || self.reason.as_deref() == Some(Reason::Overflow.as_str()) {
             return Vec::new();

@@ -48,7 +48,8 @@ pub struct DeadLetter {
     /// When it was given up.
     #[serde(default)]
     pub last_failed_at: Option<Time>,
-    /// Seconds it waited for each retry since it was pushed or requeued, as far as they are remembered.
+    /// Seconds it waited for each retry since it was pushed or requeued, as far as they are
+    /// remembered.
     #[serde(default)]
     pub retry_delays: Option<Vec<f64>>,
     /// What was known about the world when it died.
@@ -81,8 +82,8 @@ pub struct OriginalJob {
     pub state: State,
     /// Its payload, on one line.
     pub payload: Box<RawValue>,
-    /// The bytes of the payload, where they are other than what `payload` shows: with line ends or space around them, or
-    /// not JSON at all.
+    /// The bytes of the payload, where they are other than what `payload` shows: with line ends or
+    /// space around them, or not JSON at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_hex: Option<String>,
     /// Runs that ended by themselves.
@@ -174,7 +175,8 @@ impl Death {
 }
 
 impl DeadLetter {
-    /// The dead letter of a job, with its payload as the job has it and with errors that may be shown.
+    /// The dead letter of a job, with its payload as the job has it and with errors that may be
+    /// shown.
     pub(super) fn new(job: &Job, max_attempts: Option<u32>, redaction: &Redaction) -> Self {
         let failures = job.history.failures();
         let death = Death::of(job.reason, failures.last(), redaction);
@@ -241,7 +243,8 @@ impl OriginalJob {
     }
 }
 
-/// Seconds waited between tries of the last life: what ended for good without having lost its worker ended a life.
+/// Seconds waited between tries of the last life: what ended for good without having lost its
+/// worker ended a life.
 fn delays(failures: &[Failure]) -> Vec<f64> {
     let ends_life = |pair: &[Failure]| {
         let was_lost = pair[0].cause == Cause::Lost;
@@ -259,7 +262,8 @@ fn delays(failures: &[Failure]) -> Vec<f64> {
         .collect()
 }
 
-/// The payload on one line, and its bytes if they are others. A line end in JSON is space: within a string it is escaped.
+/// The payload on one line, and its bytes if they are others. A line end in JSON is space: within a
+/// string it is escaped.
 fn payload(bytes: &[u8]) -> (Box<RawValue>, Option<String>) {
     let text = std::str::from_utf8(bytes)
         .ok()

@@ -1,19 +1,21 @@
 //! Dead letters: jobs that were given up, with everything that is known about why.
 //!
-//! [`Backstop::dead`] gives the handle. Looking is [`DeadLetters::stats`], [`groups`](DeadLetters::groups),
-//! [`list`](DeadLetters::list) and [`show`](DeadLetters::show); changing is [`requeue`](DeadLetters::requeue),
-//! [`move_to`](DeadLetters::move_to), [`delete`](DeadLetters::delete) and [`clear`](DeadLetters::clear);
-//! [`export`](DeadLetters::export) and [`import`](DeadLetters::import) carry them elsewhere; [`redrive`] requeues a few,
-//! watches them, and goes on or stops by itself.
+//! [`Backstop::dead`] gives the handle. Looking is [`DeadLetters::stats`],
+//! [`groups`](DeadLetters::groups), [`list`](DeadLetters::list) and [`show`](DeadLetters::show);
+//! changing is [`requeue`](DeadLetters::requeue), [`move_to`](DeadLetters::move_to),
+//! [`delete`](DeadLetters::delete) and [`clear`](DeadLetters::clear);
+//! [`export`](DeadLetters::export) and [`import`](DeadLetters::import) carry them elsewhere;
+//! [`redrive`] requeues a few, watches them, and goes on or stops by itself.
 //!
-//! - A store that fails is an error, never an empty answer. A letter that cannot be read is told as damaged and hides no
-//!   other.
-//! - Every change is made by the store, one job at a time and only while that job is dead: it is never in neither place,
-//!   and one that has left the dead letters meanwhile is not touched.
+//! - A store that fails is an error, never an empty answer. A letter that cannot be read is told as
+//!   damaged and hides no other.
+//! - Every change is made by the store, one job at a time and only while that job is dead: it is
+//!   never in neither place, and one that has left the dead letters meanwhile is not touched.
 //! - Nothing is changed before an entry of the [`audit`](crate::audit) says who is about to.
 //! - What is shown is redacted by name. The payload is whole in [`show`](DeadLetters::show) and
-//!   [`export`](DeadLetters::export); error texts are redacted there too, so that a backup never holds more of an
-//!   answer's credentials than a page does. An import therefore has errors as they were shown, and groups them by these.
+//!   [`export`](DeadLetters::export); error texts are redacted there too, so that a backup never
+//!   holds more of an answer's credentials than a page does. An import therefore has errors as they
+//!   were shown, and groups them by these.
 
 mod change;
 mod filter;
@@ -117,7 +119,8 @@ impl DeadLetters {
         self
     }
 
-    /// With the retry policies of queues, for jobs that have none of their own: they say how many runs there could be.
+    /// With the retry policies of queues, for jobs that have none of their own: they say how many
+    /// runs there could be.
     #[must_use]
     pub fn retrying_by(mut self, policies: BTreeMap<QueueName, RetryPolicy>) -> Self {
         self.policies = Arc::new(policies);

@@ -19,7 +19,8 @@ pub struct DeadPage {
 }
 
 impl DeadLetters {
-    /// A page of those that fit, the newest death first, redacted. `limit` is clamped to 1 … [`backstop_core::limits::PAGE_MAX`].
+    /// A page of those that fit, the newest death first, redacted. `limit` is clamped to 1 …
+    /// [`backstop_core::limits::PAGE_MAX`].
     pub async fn list(
         &self,
         filter: &DeadFilter,
@@ -35,8 +36,8 @@ impl DeadLetters {
         })
     }
 
-    /// A page of those that fit, the oldest death first, with their payloads whole: a backup, to be read by
-    /// [`DeadLetters::import`].
+    /// A page of those that fit, the oldest death first, with their payloads whole: a backup, to be
+    /// read by [`DeadLetters::import`].
     pub async fn export(&self, filter: &DeadFilter, cursor: Option<String>) -> Answer<DeadPage> {
         let found = self.find(filter, cursor, READ_MAX, Order::Oldest).await?;
         let letters = found.jobs.iter().map(|job| self.whole(job)).collect();

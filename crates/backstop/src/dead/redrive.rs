@@ -7,15 +7,18 @@
 //! | `rate` | the others follow at `then_rate`, in that order, and all are watched | none is left: `done`; the share that died again is more than `max_failures` of `canary`: `failed` |
 //! | `done`, `failed`, `stopped` | nothing more | |
 //!
-//! - Letters that are picked, by their ids or as the oldest of a queue, are picked once, when it is written down.
-//! - Only letters that were dead when it started are redriven, and each once, however often its runner is killed: what is
-//!   about to be requeued is written down first, and the job's own count of requeues tells whether it was.
-//! - A redriven job that is done has succeeded; so has one that is gone, for a job that died would still be there unless
-//!   somebody removed it. One that is dead or cancelled has failed; so has one that was requeued once more meanwhile, for
-//!   it must have died, and one that can no longer be read.
-//! - One runner at a time: it holds the redrive under a lease, and every write of its is refused once another has it.
-//!   Killed, or stopped by Ctrl-C, it can be resumed. One that a server was asked for is resumed by whichever server of the
-//!   store comes first.
+//! - Letters that are picked, by their ids or as the oldest of a queue, are picked once, when it is
+//!   written down.
+//! - Only letters that were dead when it started are redriven, and each once, however often its
+//!   runner is killed: what is about to be requeued is written down first, and the job's own count
+//!   of requeues tells whether it was.
+//! - A redriven job that is done has succeeded; so has one that is gone, for a job that died would
+//!   still be there unless somebody removed it. One that is dead or cancelled has failed; so has
+//!   one that was requeued once more meanwhile, for it must have died, and one that can no longer
+//!   be read.
+//! - One runner at a time: it holds the redrive under a lease, and every write of its is refused
+//!   once another has it. Killed, or stopped by Ctrl-C, it can be resumed. One that a server was
+//!   asked for is resumed by whichever server of the store comes first.
 //!
 //! What is here decides; `run.rs` does it.
 
@@ -129,11 +132,13 @@ pub struct RedriveReport {
     /// How many letters were picked, where they were: by their ids, or as the oldest of a queue.
     #[serde(default)]
     pub picked: Option<u64>,
-    /// How many letters it is about: those picked, or those that fitted when it was written down, where that can be told without
-    /// reading them all. Letters that die afterwards are not its own.
+    /// How many letters it is about: those picked, or those that fitted when it was written down,
+    /// where that can be told without reading them all. Letters that die afterwards are not its
+    /// own.
     #[serde(default)]
     pub expected: Option<u64>,
-    /// Whether nobody runs it though it has not ended: its runner is gone, or left it. Told when a redrive is looked at.
+    /// Whether nobody runs it though it has not ended: its runner is gone, or left it. Told when a
+    /// redrive is looked at.
     #[serde(default)]
     pub stalled: bool,
     /// How many letters it requeued.
@@ -144,8 +149,8 @@ pub struct RedriveReport {
     pub died_again: u64,
     /// How many of them have not ended.
     pub open: u64,
-    /// How many letters could not be requeued: another job holds their unique key, or they were picked and were not dead, or were
-    /// picked by an id that several queues know.
+    /// How many letters could not be requeued: another job holds their unique key, or they were
+    /// picked and were not dead, or were picked by an id that several queues know.
     pub refused: u64,
     /// How many letters could not be read.
     pub damaged: u64,
@@ -165,8 +170,8 @@ impl RedriveReport {
         self.requeued + self.refused + self.damaged
     }
 
-    /// When the last letter is requeued at the rate that was asked for, as far as `now` can tell: while the others follow, where it
-    /// is known how many they are.
+    /// When the last letter is requeued at the rate that was asked for, as far as `now` can tell:
+    /// while the others follow, where it is known how many they are.
     pub fn last_goes_at(&self, now: Time) -> Option<Time> {
         let left = self
             .expected?

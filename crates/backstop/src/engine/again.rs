@@ -1,4 +1,5 @@
-//! Ends of runs that the store was told of and has not answered for: a line for each queue, until it does.
+//! Ends of runs that the store was told of and has not answered for: a line for each queue, until
+//! it does.
 //!
 //! | what comes | where it goes |
 //! |---|---|
@@ -12,9 +13,11 @@
 //! | the first of all lines that are not silent, together | 50 ms after it failed, then after twice as long each time, up to two seconds |
 //! | the first of one line, alone, beside that | the same: of a silent line, and of any while nobody answered for all of them together: one may be in the others' way |
 //!
-//! A line is silent from a call that was answered for others and not for it, until it is answered for: it holds up no other. Where all are silent, they are asked for together as well.
+//! A line is silent from a call that was answered for others and not for it, until it is answered
+//! for: it holds up no other. Where all are silent, they are asked for together as well.
 //!
-//! So there are two calls at a time, however many queues do not answer and however long. A line that is empty is gone.
+//! So there are two calls at a time, however many queues do not answer and however long. A line
+//! that is empty is gone.
 
 use super::settle::BATCH_MAX;
 use backstop_core::QueueName;
@@ -94,7 +97,8 @@ impl Again {
         }
     }
 
-    /// Makes lines for what is under way in a first call that takes long; what it comes to is told by [`Again::tried`].
+    /// Makes lines for what is under way in a first call that takes long; what it comes to is told
+    /// by [`Again::tried`].
     pub(super) fn follow(&mut self, asked: &[QueueName], now: Instant) {
         self.begin(now);
         for queue in asked {
@@ -154,7 +158,8 @@ impl Again {
         Some((How::Together, batch))
     }
 
-    /// Takes in what a call for these ends came to, at `now`: what is left of them goes back to the head of its line.
+    /// Takes in what a call for these ends came to, at `now`: what is left of them goes back to the
+    /// head of its line.
     pub(super) fn tried(
         &mut self,
         how: How,

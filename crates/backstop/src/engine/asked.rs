@@ -81,7 +81,8 @@ impl Asked {
         self.at.map_or(Span::ZERO, |at| at.elapsed().into())
     }
 
-    /// Asks for it after `wait`, unless nothing is to be asked for any more by then and this was not yet.
+    /// Asks for it after `wait`, unless nothing is to be asked for any more by then and this was
+    /// not yet.
     pub(super) async fn ask(
         mut self,
         engine: Arc<Engine>,
@@ -184,7 +185,8 @@ impl Asked {
         ended: &mpsc::Sender<Settlement>,
         mut runs: Vec<Leased>,
     ) -> Vec<Leased> {
-        // A store that has all queues in one answers a repeated claim with all that is left of it, also of those that answered before.
+        // A store that has all queues in one answers a repeated claim with all that is left of it,
+        // also of those that answered before.
         runs.retain(|run| {
             self.claim
                 .wants
@@ -283,8 +285,8 @@ async fn heed_rates(
     (with_leave, over)
 }
 
-/// Asks for permits where they are needed, and asks for no more jobs than there are. A claim that is asked for again has its
-/// permits already.
+/// Asks for permits where they are needed, and asks for no more jobs than there are. A claim that
+/// is asked for again has its permits already.
 async fn get_permits(engine: &Engine, asked: &mut Asked) -> Answer<()> {
     for pass in asked
         .passes

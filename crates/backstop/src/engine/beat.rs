@@ -44,7 +44,8 @@ pub(crate) async fn beat_loop(engine: &Engine, stop: &CancellationToken) {
             break;
         }
     }
-    // Farewell: a worker that stopped by itself serves nothing from now on, and nobody has to wait to find that out.
+    // Farewell: a worker that stopped by itself serves nothing from now on, and nobody has to wait
+    // to find that out.
     beat_part(engine, &[], engine.longest_lease(), Vec::new()).await;
     if let Err(error) = kinds::withdraw(&engine.backstop, &engine.name).await {
         tracing::debug!(%error, "which kinds this worker knew is still to be read; it is forgotten in a day");
@@ -96,7 +97,8 @@ pub(super) fn period(engine: &Engine) -> Span {
     shortest_lease(engine).scaled(1.0 / 3.0)
 }
 
-/// Whether every beat got through to every queue. Leases of different terms are beaten for side by side: none waits for another's.
+/// Whether every beat got through to every queue. Leases of different terms are beaten for side by
+/// side: none waits for another's.
 async fn beat(engine: &Engine, queues: &[QueueName]) -> bool {
     let mut by_term = engine.held.by_term();
     if by_term.is_empty() {
@@ -164,7 +166,8 @@ async fn beat_part(engine: &Engine, queues: &[QueueName], term: Span, leases: Ve
 }
 
 fn call_off(engine: &Engine, leases: Vec<Lease>, why: &str) {
-    // A lease may have been settled while the beat was under way; only what still waits or runs here was lost.
+    // A lease may have been settled while the beat was under way; only what still waits or runs
+    // here was lost.
     for lease in engine.held.lose(leases) {
         let Lease { queue, job, .. } = &lease;
         tracing::warn!(%job, %queue, "a run is called off: {why}");

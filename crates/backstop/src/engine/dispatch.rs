@@ -37,8 +37,8 @@ pub(crate) struct Dispatcher {
     turn: usize,
     /// Since when a suspect at its last strike waits for what runs to end.
     quiet_since: Option<Instant>,
-    /// Claims that were not answered, asked for again. A queue that does not answer, as one in a part of a cluster may be, holds up
-    /// no other.
+    /// Claims that were not answered, asked for again. A queue that does not answer, as one in a
+    /// part of a cluster may be, holds up no other.
     again: FuturesUnordered<Asking>,
     /// Nothing that was not asked for yet is asked for any more.
     closing: CancellationToken,
@@ -95,7 +95,8 @@ impl Dispatcher {
                 Some(answered) = self.again.next(), if !self.again.is_empty() => self.answered(answered),
                 () = stop.cancelled() => break,
                 () = engine.refusals.finally() => break,
-                // Its own timer, not one that every event sets back: hints may be lost, polling is the truth.
+                // Its own timer, not one that every event sets back: hints may be lost, polling is
+                // the truth.
                 _ = poll.tick() => {
                     self.look_again();
                     self.share_idle().await;
@@ -114,7 +115,8 @@ impl Dispatcher {
                 }
             }
         }
-        // The claims may have been granted: wait for their answers, or their jobs would be stuck until the lease ends.
+        // The claims may have been granted: wait for their answers, or their jobs would be stuck
+        // until the lease ends.
         self.closing.cancel();
         let mut last = std::mem::take(&mut self.again);
         last.extend(asking);
@@ -153,7 +155,8 @@ impl Dispatcher {
         }
     }
 
-    /// Whether a suspect at its last strike waits for what runs to end. Once nothing does, or it has waited for long enough, it starts.
+    /// Whether a suspect at its last strike waits for what runs to end. Once nothing does, or it
+    /// has waited for long enough, it starts.
     fn awaits_quiet(&mut self) -> bool {
         let wants_quiet = |at: &usize| self.lanes[*at].has_last_strike(self.is_shut(*at));
         let Some(at) = (0..self.lanes.len())
@@ -201,7 +204,8 @@ impl Dispatcher {
             let _alone = alone;
             let settlement = pass(&engine, &settings, leased, epoch).await;
             if let Some(settlement) = settlement {
-                // Waits while the store is behind: no handler is free for more before its last work is on its way.
+                // Waits while the store is behind: no handler is free for more before its last work
+                // is on its way.
                 let _ = ended.send(settlement).await;
             }
             slot.leave();
@@ -263,8 +267,8 @@ impl Dispatcher {
             .map(|settings: &QueueSettings| settings.lease)
     }
 
-    /// Takes in the answer of a claim. What was not answered is asked for again under the same number: the store may have
-    /// granted it.
+    /// Takes in the answer of a claim. What was not answered is asked for again under the same
+    /// number: the store may have granted it.
     fn answered(&mut self, Answered { answer, unanswered }: Answered) {
         let answered = answer.as_ref().ok().map(|(asked, _)| asked);
         for asked in answered.into_iter().chain(&unanswered) {
@@ -279,7 +283,8 @@ impl Dispatcher {
         match answer {
             Ok((asked, granted)) => {
                 if asked.age() > asked.term.scaled(0.3) {
-                    // The answer took a good part of the lease: the next beat must not wait for its time.
+                    // The answer took a good part of the lease: the next beat must not wait for its
+                    // time.
                     self.engine.beat_now.notify_one();
                 }
                 self.take_in(&asked, granted);
@@ -291,8 +296,9 @@ impl Dispatcher {
         }
     }
 
-    /// Asks again, a while later. After a lease nothing that was granted can still be there, unless something that is held here has
-    /// kept all of that claim alive: then its number is the only way to it.
+    /// Asks again, a while later. After a lease nothing that was granted can still be there, unless
+    /// something that is held here has kept all of that claim alive: then its number is the only
+    /// way to it.
     fn ask_again(&mut self, asked: Asked) {
         let (of, wait) = (
             asked.queues(),
@@ -375,7 +381,8 @@ impl Dispatcher {
         }
     }
 
-    /// Gives back what has waited here for longer than a poll: another worker may have a handler free for it.
+    /// Gives back what has waited here for longer than a poll: another worker may have a handler
+    /// free for it.
     async fn share_idle(&mut self) {
         for at in 0..self.lanes.len() {
             if self.lanes[at].hoards(self.engine.timing.poll) {
@@ -385,7 +392,8 @@ impl Dispatcher {
             let suspects = self.lanes[at]
                 .impatient_suspects(self.engine.timing.poll, self.quiet_since.is_some());
             if !suspects.is_empty() {
-                // They go back to the head of the line: others, with their place free, may have them first.
+                // They go back to the head of the line: others, with their place free, may have
+                // them first.
                 self.engine.note_stranger();
                 self.give_back(suspects).await;
             }
@@ -440,7 +448,8 @@ impl Dispatcher {
     }
 }
 
-/// Returns when a queue that was over its rate limit may be looked at again; never, if there is none.
+/// Returns when a queue that was over its rate limit may be looked at again; never, if there is
+/// none.
 async fn room_again(engine: &Engine) {
     match engine.rates.next_look() {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -456,8 +465,8 @@ async fn answer_of(asking: &mut Option<Asking>) -> Answered {
     }
 }
 
-/// A handler's place while it is taken. However the run ends, even by a panic that nobody caught, the place is free
-/// again, and a lease that was not settled is not beaten for any more.
+/// A handler's place while it is taken. However the run ends, even by a panic that nobody caught,
+/// the place is free again, and a lease that was not settled is not beaten for any more.
 struct Slot {
     engine: Arc<Engine>,
     running: Arc<AtomicUsize>,

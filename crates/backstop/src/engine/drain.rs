@@ -28,7 +28,8 @@ pub(crate) async fn drain(engine: Engine) -> Answer<Progress> {
     }
 }
 
-/// Runs one job of each queue: nothing waits under a lease that nobody beats for. Whether there was anything to run.
+/// Runs one job of each queue: nothing waits under a lease that nobody beats for. Whether there was
+/// anything to run.
 async fn run_ready(engine: &Engine) -> Answer<bool> {
     let mut any = false;
     for (queue, settings) in &engine.queues {

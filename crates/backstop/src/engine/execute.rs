@@ -26,8 +26,8 @@ pub(crate) const UNKNOWN_KIND_WAIT: Span = Span::secs(10);
 /// A suspect whose beginning the store did not note goes back for so long.
 const UNNOTED_WAIT: Span = Span::secs(1);
 
-/// Runs a job if its kind's gate lets it through, and tells its breaker how it ended; `None` if its lease was lost before it
-/// could begin.
+/// Runs a job if its kind's gate lets it through, and tells its breaker how it ended; `None` if its
+/// lease was lost before it could begin.
 pub(crate) async fn pass(
     engine: &Engine,
     settings: &QueueSettings,
@@ -64,11 +64,12 @@ pub(crate) async fn pass(
     settlement
 }
 
-/// The target of the log's lines of failed runs, one each: whoever runs handlers by hand wants to see them.
+/// The target of the log's lines of failed runs, one each: whoever runs handlers by hand wants to
+/// see them.
 pub const FAILED_RUNS: &str = "backstop::failed_runs";
 
-/// Runs a job and judges how it ended, and what that says about its service; `None` if its lease was lost before it could
-/// begin.
+/// Runs a job and judges how it ended, and what that says about its service; `None` if its lease
+/// was lost before it could begin.
 pub(crate) async fn execute(
     engine: &Engine,
     settings: &QueueSettings,
@@ -138,7 +139,8 @@ pub(crate) async fn execute(
     ))
 }
 
-/// One line for a run that failed and is tried again; that of one that is not is told once the store has taken it for dead.
+/// One line for a run that failed and is tried again; that of one that is not is told once the
+/// store has taken it for dead.
 fn tell_failed(engine: &Engine, settings: &QueueSettings, leased: &Leased, outcome: &Outcome) {
     let Outcome::Retry { history, .. } = outcome else {
         return;
@@ -178,7 +180,8 @@ impl Engine {
     }
 }
 
-/// A run that makes up for a lost one carries that in its history, so that the loss is counted once, whoever runs the job next.
+/// A run that makes up for a lost one carries that in its history, so that the loss is counted
+/// once, whoever runs the job next.
 fn made_up_for(engine: &Engine, leased: Leased, now: Time) -> Leased {
     if leased.lost_leases == 0 || engine.handler(&leased.lease.queue, &leased.kind).is_none() {
         return leased;
@@ -200,8 +203,8 @@ enum Begun {
     Unknown,
 }
 
-/// A suspect is noted before it begins: if this process dies, the note is all that tells it from its neighbours. One that cannot
-/// be noted does not run.
+/// A suspect is noted before it begins: if this process dies, the note is all that tells it from
+/// its neighbours. One that cannot be noted does not run.
 async fn note_begun(engine: &Engine, leased: &Leased) -> Begun {
     if !is_suspect(leased, engine.now()) {
         return Begun::Noted;

@@ -1,4 +1,5 @@
-//! How long expired leases have waited to be taken over, as the gauge of [`meters`](super::meters) has it.
+//! How long expired leases have waited to be taken over, as the gauge of [`meters`](super::meters)
+//! has it.
 //!
 //! | what came of a sweep | what is told |
 //! |---|---|
@@ -6,8 +7,9 @@
 //! | it left some, or grace keeps them | how long ago the first of them ended |
 //! | the store did not answer | the same, older by the time since; what ends meanwhile is told when it answers again |
 //!
-//! When a lease ended is known by the last beat of the worker that has it: it lasted one lease from then on. How long leases are is
-//! known for the queues that are served here; workers of other queues are told of by those who serve them.
+//! When a lease ended is known by the last beat of the worker that has it: it lasted one lease from
+//! then on. How long leases are is known for the queues that are served here; workers of other
+//! queues are told of by those who serve them.
 
 use super::Engine;
 use super::meters;
@@ -41,8 +43,8 @@ impl Expired {
 }
 
 impl Backstop {
-    /// For how long the lease that ended first has not been taken over; `None` if none has ended. `lease_of` tells how long leases of a
-    /// queue are.
+    /// For how long the lease that ended first has not been taken over; `None` if none has ended.
+    /// `lease_of` tells how long leases of a queue are.
     pub async fn oldest_expired(
         &self,
         lease_of: impl Fn(&QueueName) -> Span,
@@ -54,7 +56,8 @@ impl Backstop {
     }
 }
 
-/// The longest lease a worker can have given itself; `None` if it serves queues that are unknown here.
+/// The longest lease a worker can have given itself; `None` if it serves queues that are unknown
+/// here.
 fn lease_of(engine: &Engine, worker: &WorkerStatus) -> Option<Span> {
     let leases = worker
         .queues

@@ -8,10 +8,11 @@
 //! | a part of the store, as of a cluster, answers again after longer than a beat | the same for its queues; while it is away nothing of them is taken over |
 //! | the clock moved forward by more than time has passed | one lease of grace, and a beat at once |
 //!
-//! The printed bound holds all the same. It is about a worker that dies while another lives: a grace that began before the death ends
-//! within a lease of it, and that long the dead worker's lease may last anyway. What died with everything else is counted from
-//! the restart on. Why somebody's beat counts: a process that dies within a lease of every start would otherwise give grace for
-//! ever, and nothing of what it left would be taken over.
+//! The printed bound holds all the same. It is about a worker that dies while another lives: a
+//! grace that began before the death ends within a lease of it, and that long the dead worker's
+//! lease may last anyway. What died with everything else is counted from the restart on. Why
+//! somebody's beat counts: a process that dies within a lease of every start would otherwise give
+//! grace for ever, and nothing of what it left would be taken over.
 
 use super::Engine;
 use super::beat::period;
@@ -43,8 +44,8 @@ impl Grace {
         }
     }
 
-    /// Whether expired leases may be taken over. No grace is longer than a lease: one that looks so is from before the clock was
-    /// set back.
+    /// Whether expired leases may be taken over. No grace is longer than a lease: one that looks so
+    /// is from before the clock was set back.
     pub(super) fn is_over(&self, engine: &Engine) -> bool {
         let (now, lease) = (engine.now(), engine.longest_lease());
         self.until
@@ -98,8 +99,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Takes note of which queues did not answer while others did, at `at`; tells those that are back after longer than `patience`, and have
-    /// grace until then.
+    /// Takes note of which queues did not answer while others did, at `at`; tells those that are
+    /// back after longer than `patience`, and have grace until then.
     fn heard(
         &mut self,
         unanswered: &[QueueName],
@@ -136,7 +137,8 @@ impl Parts {
     }
 }
 
-/// Compares the clock with this process's own: whoever moved it forward, every worker that goes by it must know.
+/// Compares the clock with this process's own: whoever moved it forward, every worker that goes by
+/// it must know.
 #[derive(Default)]
 struct Pace(Option<(Time, Instant)>);
 

@@ -1,7 +1,9 @@
-//! What a worker knows of the breakers and gates that all workers share, and what it has to tell them.
+//! What a worker knows of the breakers and gates that all workers share, and what it has to tell
+//! them.
 //!
-//! Workers look at a copy of their own, read once in a while and after every change of theirs; they write only what the
-//! others must know. A healthy service costs nothing: successes of a calm breaker are told to nobody.
+//! Workers look at a copy of their own, read once in a while and after every change of theirs; they
+//! write only what the others must know. A healthy service costs nothing: successes of a calm
+//! breaker are told to nobody.
 
 use super::Engine;
 use crate::breakers::{GATE, GuardName, SharedBreaker, SharedGate, gate_of};
@@ -144,7 +146,8 @@ impl Guards {
 }
 
 impl Engine {
-    /// What the breaker of a queue lets through: everything if it has none, nothing before it was first heard of.
+    /// What the breaker of a queue lets through: everything if it has none, nothing before it was
+    /// first heard of.
     pub(crate) fn admission(&self, queue: &QueueName) -> Admission {
         if self
             .queues
@@ -160,8 +163,8 @@ impl Engine {
         })
     }
 
-    /// Takes note of how a run ended that was admitted under `epoch`. The worker's own copy hears it at once: nothing more is
-    /// started while the others are being told.
+    /// Takes note of how a run ended that was admitted under `epoch`. The worker's own copy hears
+    /// it at once: nothing more is started while the others are being told.
     pub(crate) fn report(&self, queue: &QueueName, epoch: u64, sign: Sign) {
         let mut known = self.guards.lock();
         let Some(breaker) = known.breakers.get_mut(queue) else {
@@ -246,15 +249,16 @@ impl Engine {
                         self.guards.lock().gates.insert(of, gate);
                         way.map_or_else(|| Way::Not(again()), Way::Through)
                     }
-                    // Whether the gate is shut is not known; that the store does not answer is told where it settles.
+                    // Whether the gate is shut is not known; that the store does not answer is told
+                    // where it settles.
                     Err(_) => Way::Not(now.after(Span::secs(1))),
                 }
             }
         }
     }
 
-    /// Until when a probe of this queue must have ended, unless its worker died: a service that hangs must not be sent more
-    /// probes while those it has are running.
+    /// Until when a probe of this queue must have ended, unless its worker died: a service that
+    /// hangs must not be sent more probes while those it has are running.
     fn probed_until(&self, queue: &QueueName) -> Time {
         let Some(settings) = self.queues.get(queue) else {
             return self.now();
@@ -362,8 +366,8 @@ async fn warn_of_pressure(engine: &Engine) -> Answer<()> {
     Ok(())
 }
 
-/// Writes down what this worker was told about queues, be they its own or those of workers over HTTP, which can tell nobody:
-/// bounds, and the settings of breakers.
+/// Writes down what this worker was told about queues, be they its own or those of workers over
+/// HTTP, which can tell nobody: bounds, and the settings of breakers.
 async fn declare(engine: &Engine) -> Answer<()> {
     let mut answer = Ok(());
     for (queue, settings) in engine.known_queues() {
@@ -401,7 +405,8 @@ async fn declare_breaker(
         breaker.settings = wanted
     })
     .await?;
-    // What is known of a breaker is kept up to date for queues that are served here; elsewhere it would go stale.
+    // What is known of a breaker is kept up to date for queues that are served here; elsewhere it
+    // would go stale.
     if engine.queues.contains_key(queue) {
         engine.guards.lock().breakers.insert(queue.clone(), breaker);
     }
@@ -459,7 +464,8 @@ async fn hear(engine: &Engine) -> Answer<()> {
     Ok(())
 }
 
-/// After the clock was set back, waits that began in what is now the future begin anew: nobody else would start them.
+/// After the clock was set back, waits that began in what is now the future begin anew: nobody else
+/// would start them.
 async fn follow_clock(engine: &Engine) -> Answer<()> {
     let now = engine.now();
     let behind = |breaker: &SharedBreaker| breaker.state.clone().follow(now);
@@ -548,8 +554,8 @@ async fn update_gate<R>(
     update(&engine.backstop, &name.cell(), absent, change).await
 }
 
-/// Tells the others what happened here. What the store does not take is told with the next; once it does not answer, the rest
-/// waits as well.
+/// Tells the others what happened here. What the store does not take is told with the next; once it
+/// does not answer, the rest waits as well.
 async fn tell(engine: &Engine) {
     let news = std::mem::take(&mut engine.guards.lock().news);
     let mut answers = true;

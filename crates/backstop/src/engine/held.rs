@@ -1,9 +1,10 @@
 //! The leases a worker holds, from the claim that gave them until their end is settled.
 //!
-//! A claim is certain queue by queue: of a store in parts one may have heard a beat that another did not.
+//! A claim is certain queue by queue: of a store in parts one may have heard a beat that another
+//! did not.
 //!
-//! How long a lease is certain is kept on this process's own monotonic clock: a stepping wall clock must neither end
-//! a run nor keep one going.
+//! How long a lease is certain is kept on this process's own monotonic clock: a stepping wall clock
+//! must neither end a run nor keep one going.
 
 use super::suspects::Alone;
 use backstop_core::lease::LeaseNumber;
@@ -53,7 +54,8 @@ enum Stage {
     Waits,
     /// Runs, and should have ended by then, if there is a time limit.
     Runs(Option<Instant>),
-    /// Has ended; the store is being told since then. A beat that overtakes that message may hear that the lease is gone.
+    /// Has ended; the store is being told since then. A beat that overtakes that message may hear
+    /// that the lease is gone.
     Settles(Instant),
 }
 
@@ -75,7 +77,8 @@ impl Held {
             .map(look)
     }
 
-    /// Takes in what a claim was granted; it was asked for at `asked`. Some of its queues may have answered before.
+    /// Takes in what a claim was granted; it was asked for at `asked`. Some of its queues may have
+    /// answered before.
     pub(crate) fn insert(&self, number: LeaseNumber, term: Span, asked: Instant, runs: &[Leased]) {
         let mut held = self.lock();
         for run in runs {
@@ -99,8 +102,8 @@ impl Held {
         self.lock().keys().any(|(held, _)| *held == number)
     }
 
-    /// Notes that the run under this lease begins, and should have ended by `limit`; answers what calls it off, or
-    /// `None` if the lease is no longer ours.
+    /// Notes that the run under this lease begins, and should have ended by `limit`; answers what
+    /// calls it off, or `None` if the lease is no longer ours.
     pub(crate) fn begin(&self, lease: &Lease, limit: Option<Instant>) -> Option<CancellationToken> {
         self.entry(lease, |entry| {
             entry.stage = Stage::Runs(limit);
@@ -113,8 +116,8 @@ impl Held {
         self.entry(lease, |entry| entry.alone = Some(alone));
     }
 
-    /// Notes that the run under this lease has ended; answers when the loss of the lease was noticed, if somebody else may have had
-    /// the job before that end.
+    /// Notes that the run under this lease has ended; answers when the loss of the lease was
+    /// noticed, if somebody else may have had the job before that end.
     pub(crate) fn ended(&self, lease: &Lease) -> Option<Instant> {
         let now = Instant::now();
         let outlived = self.outlived().remove(lease);
@@ -141,8 +144,9 @@ impl Held {
         }
     }
 
-    /// Frees the places of suspects whose ends the store has not heard of for a whole lease: in their queues it does not answer, and
-    /// those of others are not to wait for that. A process that dies meanwhile leaves two that had begun, at the price of one strike.
+    /// Frees the places of suspects whose ends the store has not heard of for a whole lease: in
+    /// their queues it does not answer, and those of others are not to wait for that. A process
+    /// that dies meanwhile leaves two that had begun, at the price of one strike.
     pub(crate) fn free_places(&self, now: Instant) {
         let mut freed = Vec::new();
         for claimed in self.lock().values_mut() {
@@ -172,7 +176,8 @@ impl Held {
         removed.is_some()
     }
 
-    /// Of these leases, forgets those that wait or run here and calls their runs off; answers which they were.
+    /// Of these leases, forgets those that wait or run here and calls their runs off; answers which
+    /// they were.
     pub(crate) fn lose(&self, leases: Vec<Lease>) -> Vec<Lease> {
         let is_settling =
             |lease: &Lease| self.entry(lease, |entry| matches!(entry.stage, Stage::Settles(_)));
@@ -245,8 +250,8 @@ impl Held {
         }
     }
 
-    /// Leases that may be somebody else's before the next beat gets through: within a fifth of their term, and at
-    /// least a second where the term has one to spare.
+    /// Leases that may be somebody else's before the next beat gets through: within a fifth of
+    /// their term, and at least a second where the term has one to spare.
     pub(crate) fn uncertain(&self, now: Instant) -> Vec<Lease> {
         let held = self.lock();
         let uncertain = held
@@ -257,7 +262,8 @@ impl Held {
             .collect()
     }
 
-    /// Leases of runs that went on past their time limit although they were told to stop: they block their thread.
+    /// Leases of runs that went on past their time limit although they were told to stop: they
+    /// block their thread.
     pub(crate) fn overdue(&self, now: Instant) -> Vec<Lease> {
         let is_over =
             |entry: &Entry| matches!(entry.stage, Stage::Runs(Some(limit)) if limit < now);

@@ -1,4 +1,5 @@
-//! Makes due jobs ready, takes over what dead workers left, prunes what has ended, and keeps the clock right.
+//! Makes due jobs ready, takes over what dead workers left, prunes what has ended, and keeps the
+//! clock right.
 
 use super::Engine;
 use super::expired::Expired;

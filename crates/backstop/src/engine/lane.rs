@@ -66,8 +66,9 @@ impl ServedQueue {
         }
     }
 
-    /// The lane as the plan sees it. Suspects that wait take no room from others, up to as many as the lane holds: they come
-    /// back to the head of the line, and would keep everything behind them waiting.
+    /// The lane as the plan sees it. Suspects that wait take no room from others, up to as many as
+    /// the lane holds: they come back to the head of the line, and would keep everything behind
+    /// them waiting.
     pub(crate) fn lane(&self) -> Lane {
         let suspects_over = self
             .suspects
@@ -125,8 +126,8 @@ impl ServedQueue {
         Some((self.suspects.remove(next)?, alone))
     }
 
-    /// The next job, if a handler is free for it; of a queue whose service is left alone, the next probe. A suspect if one may run,
-    /// with its place.
+    /// The next job, if a handler is free for it; of a queue whose service is left alone, the next
+    /// probe. A suspect if one may run, with its place.
     pub(crate) fn next_to_start(
         &mut self,
         is_shut: bool,
@@ -146,7 +147,8 @@ impl ServedQueue {
         Some(next)
     }
 
-    /// Suspects that have waited here for `patience`: another worker may have its place free. One that waits for quiet stays.
+    /// Suspects that have waited here for `patience`: another worker may have its place free. One
+    /// that waits for quiet stays.
     pub(crate) fn impatient_suspects(
         &mut self,
         patience: Span,
@@ -161,8 +163,8 @@ impl ServedQueue {
         over.into()
     }
 
-    /// Whether jobs wait here for longer than `patience`. A lane that hoards stops claiming ahead, until it starts as
-    /// many jobs between two looks as it can run at once.
+    /// Whether jobs wait here for longer than `patience`. A lane that hoards stops claiming ahead,
+    /// until it starts as many jobs between two looks as it can run at once.
     pub(crate) fn hoards(&mut self, patience: Span) -> bool {
         let hoards = self
             .buffered

@@ -1,4 +1,5 @@
-//! The engine: one file per loop. Each reads, lets the core decide, writes, and waits for a hint or a deadline.
+//! The engine: one file per loop. Each reads, lets the core decide, writes, and waits for a hint or
+//! a deadline.
 //!
 //! | loop | what it does | where it runs |
 //! |---|---|---|
@@ -112,8 +113,9 @@ pub(crate) struct Engine {
     pub(crate) unanswered: AtomicUsize,
 }
 
-/// Whether this worker lately got jobs it could not run: of kinds it does not know, or suspects while another one ran. It then lets
-/// others claim first: they may be able to, and whoever is always first would give the same job back for ever.
+/// Whether this worker lately got jobs it could not run: of kinds it does not know, or suspects
+/// while another one ran. It then lets others claim first: they may be able to, and whoever is
+/// always first would give the same job back for ever.
 #[derive(Default)]
 struct Strangers(Mutex<Option<Instant>>);
 
@@ -274,8 +276,8 @@ impl Engine {
         longest_lease(&self.queues)
     }
 
-    /// The longest time from a worker's death to the next run of its job, if another worker lives and has room for it: a handler
-    /// that is free, and no other suspect at work.
+    /// The longest time from a worker's death to the next run of its job, if another worker lives
+    /// and has room for it: a handler that is free, and no other suspect at work.
     pub(crate) fn recovery_bound(&self) -> Span {
         self.timing.recovery_bound(self.longest_lease())
     }
@@ -286,12 +288,14 @@ fn longest_lease(queues: &BTreeMap<QueueName, QueueSettings>) -> Span {
     longest.unwrap_or_else(|| QueueSettings::default().lease)
 }
 
-/// What store calls may add to the path from expiry to rerun: seize, settle and claim, each well under a second.
+/// What store calls may add to the path from expiry to rerun: seize, settle and claim, each well
+/// under a second.
 const STORE_SLACK: Span = Span::secs(1);
 
 impl Timing {
-    /// The longest time from a worker's death to the next run of a job it held under such a lease. A beat may have come just before
-    /// the end, so the whole lease passes; then a sweep finds the job, and at the latest the next poll claims it.
+    /// The longest time from a worker's death to the next run of a job it held under such a lease.
+    /// A beat may have come just before the end, so the whole lease passes; then a sweep finds the
+    /// job, and at the latest the next poll claims it.
     pub fn recovery_bound(&self, lease: Span) -> Span {
         lease.plus(self.sweep).plus(self.poll).plus(STORE_SLACK)
     }

@@ -1,7 +1,8 @@
 //! Tells who this worker is, and hears what its operator asks of it.
 //!
-//! A card is written when it has something new to say, and what changes all the time is told every ten seconds: a fleet at work costs its
-//! store a tenth of a write a second for each worker, and at rest none.
+//! A card is written when it has something new to say, and what changes all the time is told every
+//! ten seconds: a fleet at work costs its store a tenth of a write a second for each worker, and at
+//! rest none.
 
 use super::Engine;
 use super::beat::period;
@@ -19,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 const LOOK_PERIOD: Duration = Duration::from_secs(2);
 /// How often is looked whether there is something to tell.
 const TELL_PERIOD: Duration = Duration::from_secs(10);
-/// How often a card is put down although it says nothing new: memory is no news by itself, and somebody may have taken the card away.
+/// How often a card is put down although it says nothing new: memory is no news by itself, and
+/// somebody may have taken the card away.
 const AGAIN_PERIOD: Duration = Duration::from_mins(1);
 /// How long the last news of a worker that stops may take.
 const LAST_NEWS: Duration = Duration::from_secs(2);
@@ -80,7 +82,8 @@ impl Orders {
     }
 }
 
-/// Tells and hears until told to stop; then takes back what it told. `worker_stop` stops the worker.
+/// Tells and hears until told to stop; then takes back what it told. `worker_stop` stops the
+/// worker.
 pub(crate) async fn order_loop(
     engine: &Engine,
     stop: &CancellationToken,

@@ -49,7 +49,8 @@ impl Tally {
         self.started.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A job taken over from a dead worker; one that is not given another worker counts as dead as well.
+    /// A job taken over from a dead worker; one that is not given another worker counts as dead as
+    /// well.
     pub(crate) fn recovered(&self, outcome: &Outcome) {
         self.recovered.fetch_add(1, Ordering::Relaxed);
         if matches!(outcome, Outcome::Dead { .. }) {

@@ -1,4 +1,5 @@
-//! Rate limits of queues as workers heed them: leave is asked of [`crate::rates`] once for each claimed batch.
+//! Rate limits of queues as workers heed them: leave is asked of [`crate::rates`] once for each
+//! claimed batch.
 //!
 //! | the queue | a claim | what is too much |
 //! |---|---|---|
@@ -6,8 +7,9 @@
 //! | is over its limit | waits until there is room again, then asks leave first and takes no more than it got | stays where it is |
 //! | cannot be asked about, because the store does not answer | | goes back for a moment: nothing runs without leave |
 //!
-//! So the backlog of a queue that is over its limit stays in line: only what was in hand when the limit was met is put off. Leave
-//! that was asked for ahead and not used is given back; leave for jobs that are then kept back by a breaker is not.
+//! So the backlog of a queue that is over its limit stays in line: only what was in hand when the
+//! limit was met is put off. Leave that was asked for ahead and not used is given back; leave for
+//! jobs that are then kept back by a breaker is not.
 
 use super::Engine;
 use super::meters;
@@ -25,8 +27,8 @@ const LOOK_GAP: Span = Span::millis(50);
 /// How long jobs stay away for which no leave could be asked.
 const UNKNOWN_WAIT: Span = Span::secs(1);
 
-/// The queues over their limits, and when there is room again, by this process's own clock: one that is set back must not keep
-/// a queue shut.
+/// The queues over their limits, and when there is room again, by this process's own clock: one
+/// that is set back must not keep a queue shut.
 #[derive(Default)]
 pub(crate) struct Rates(Mutex<BTreeMap<QueueName, Instant>>);
 
@@ -109,8 +111,8 @@ impl Engine {
         }
     }
 
-    /// Of jobs that were claimed without asking first, those that may run, and the rest, to be given back. `term` is their lease: the
-    /// answer must come well within it.
+    /// Of jobs that were claimed without asking first, those that may run, and the rest, to be
+    /// given back. `term` is their lease: the answer must come well within it.
     pub(crate) async fn within_rate(
         &self,
         granted: Vec<Leased>,

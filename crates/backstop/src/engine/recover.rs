@@ -1,19 +1,22 @@
 //! Takes over what dead workers left.
 //!
-//! Paced: a short batch, and then a pause. Whoever pushes meanwhile waits for no more than one batch, so a batch takes no more jobs
-//! than keep it short; and few pushes meet one, since a pause is half as long as its batch took, and longer where the store is quick:
+//! Paced: a short batch, and then a pause. Whoever pushes meanwhile waits for no more than one
+//! batch, so a batch takes no more jobs than keep it short; and few pushes meet one, since a pause
+//! is half as long as its batch took, and longer where the store is quick:
 //!
 //! | a batch takes | it is of | and the pause is |
 //! |---|---|---|
 //! | two thirds of [`BATCH_TIME`] at most, or little longer than the smallest does | twice the jobs the next time | what keeps to [`PACE`] |
 //! | longer than [`BATCH_TIME`], and half as long again as the smallest does | half the jobs the next time | half as long |
 //!
-//! What the smallest takes, one of [`BATCH_MIN`] jobs, is tried at first and then every [`LOOK_EVERY`] batches. It is for a store that takes its
-//! time over whatever it is asked, since its disk is slow or far away: there a small batch keeps nobody from waiting, and only makes
+//! What the smallest takes, one of [`BATCH_MIN`] jobs, is tried at first and then every
+//! [`LOOK_EVERY`] batches. It is for a store that takes its time over whatever it is asked, since
+//! its disk is slow or far away: there a small batch keeps nobody from waiting, and only makes
 //! recovery late.
 //!
-//! Every worker looks, and takes over a batch at once. Whoever finds that there is more takes its [`Turn`], and the rest is taken over by
-//! that one alone: two that are at it together meet twice as many pushes, and are hardly done sooner.
+//! Every worker looks, and takes over a batch at once. Whoever finds that there is more takes its
+//! [`Turn`], and the rest is taken over by that one alone: two that are at it together meet twice
+//! as many pushes, and are hardly done sooner.
 
 mod turn;
 
@@ -36,15 +39,18 @@ pub(super) use turn::Turn;
 const BATCH_TIME: Duration = Duration::from_micros(1_500);
 /// The fewest jobs of one batch: below it a slow disk would be asked too often for too little.
 const BATCH_MIN: usize = 20;
-/// So many of the smallest batches tell how long a store takes over whatever it is asked: a single one may have met something else.
+/// So many of the smallest batches tell how long a store takes over whatever it is asked: a single
+/// one may have met something else.
 const LOOKS: usize = 4;
 /// Batches after which the smallest is tried again.
 const LOOK_EVERY: usize = 16;
-/// Jobs a second that are taken over: 100,000 are ready again in less than a minute, and a quick store is left to others for most of it.
+/// Jobs a second that are taken over: 100,000 are ready again in less than a minute, and a quick
+/// store is left to others for most of it.
 const PACE: u32 = 2_050;
 /// Batches in a row before the keeper's other duties get their turn.
 const ROUNDS_MAX: usize = 50;
-/// The longest pause between two batches: a store that hangs must not stop recovery for long after it has come back.
+/// The longest pause between two batches: a store that hangs must not stop recovery for long after
+/// it has come back.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Workers remembered to have vanished while a suspect ran.
 const ACCUSED_MAX: usize = 1_000;
@@ -180,7 +186,8 @@ pub(crate) struct RecoveredBatch {
     pub(crate) more: bool,
 }
 
-/// Takes over at most `max` jobs of expired leases, of no queue that is spared, and puts them back, or to rest.
+/// Takes over at most `max` jobs of expired leases, of no queue that is spared, and puts them back,
+/// or to rest.
 pub(crate) async fn recover(
     engine: &Engine,
     max: usize,
@@ -229,7 +236,8 @@ async fn settle(
     settlements: &[Settlement],
     now: Time,
 ) -> Answer<()> {
-    // All of them, also where the store refused the last end it was told: what is left out here nobody tells it again.
+    // All of them, also where the store refused the last end it was told: what is left out here
+    // nobody tells it again.
     let answers = settle_by_halves(engine, settlements).await?;
     let mut refused = Vec::new();
     for ((seized, settlement), answer) in seized.iter().zip(settlements).zip(answers) {
@@ -270,12 +278,14 @@ async fn settle(
     Ok(())
 }
 
-/// Workers that vanished while a suspect ran, and when that was seen: their other jobs may expire later.
+/// Workers that vanished while a suspect ran, and when that was seen: their other jobs may expire
+/// later.
 #[derive(Default)]
 pub(crate) struct Accused(Mutex<BTreeMap<WorkerName, Time>>);
 
 impl Accused {
-    /// All that are known, those of this batch included. What a worker held has expired two leases later.
+    /// All that are known, those of this batch included. What a worker held has expired two leases
+    /// later.
     fn with(&self, batch: &[Seized], now: Time, lease: Span) -> BTreeSet<WorkerName> {
         // One map, always whole.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

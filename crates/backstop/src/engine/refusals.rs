@@ -1,6 +1,7 @@
-//! A store that refuses for good what a worker lives on: it has no right to it, or the schema is another one. That is no outage, and
-//! waiting does not end it. But rights are also changed half way, and a server that takes over may not know them yet, so a no is taken
-//! for the last word only after a while.
+//! A store that refuses for good what a worker lives on: it has no right to it, or the schema is
+//! another one. That is no outage, and waiting does not end it. But rights are also changed half
+//! way, and a server that takes over may not know them yet, so a no is taken for the last word only
+//! after a while.
 //!
 //! | a call of one kind (claims, settlements, beats) | then |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | was refused [`REFUSALS_MIN`] times, for [`REFUSED_FOR`] or the longest lease | the worker stops |
 //! | the same, and was never answered | the worker stops after [`REFUSED_AT_START_FOR`] |
 //!
-//! A run that cannot be settled, or kept, is run again by others: while settlements or beats are refused, nothing new is claimed for
-//! [`HOLD`] after each.
+//! A run that cannot be settled, or kept, is run again by others: while settlements or beats are
+//! refused, nothing new is claimed for [`HOLD`] after each.
 //!
 //! | the settlement of one job | then |
 //! |---|---|
@@ -19,8 +20,9 @@
 //! | is one of several while settlements are refused | up to [`PROBES_MAX`] of them are told, one by one, and all others once one is answered |
 //! | is refused again after as long as a worker is patient, or when the worker stops | given up |
 //!
-//! Which of several are told: some of those that were not refused yet, spread over the line, and with each no at other places. Jobs whose
-//! own fault it is hide no others, wherever in the line they are.
+//! Which of several are told: some of those that were not refused yet, spread over the line, and
+//! with each no at other places. Jobs whose own fault it is hide no others, wherever in the line
+//! they are.
 
 use backstop_core::limits::{REFUSALS_MIN, REFUSED_AT_START_FOR, REFUSED_FOR};
 use backstop_core::port::{Answer, Settled, StoreError};
@@ -39,7 +41,8 @@ const HOLD: Duration = Duration::from_secs(10);
 const PROBES_MAX: u32 = 4;
 /// Jobs whose refused settlements are kept; of more they are given up.
 const KEPT_MAX: usize = 2 * super::settle::WAITING_MAX;
-/// For how long a job is remembered at least: one that runs again, and is refused again, is the same one.
+/// For how long a job is remembered at least: one that runs again, and is refused again, is the
+/// same one.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
 /// What a worker lives on.
@@ -144,7 +147,8 @@ impl Refusals {
         }
     }
 
-    /// Takes in how a call for the ends of runs went. One that is refused to several says nothing yet: each is asked for by itself.
+    /// Takes in how a call for the ends of runs went. One that is refused to several says nothing
+    /// yet: each is asked for by itself.
     pub(crate) fn note_ends(
         &self,
         ends: &[Settlement],
@@ -187,7 +191,8 @@ impl Refusals {
             },
             Some(before) => {
                 let calls = before.calls.saturating_add(1);
-                // What was counted holds up no claims: what runs next shows whether it is the job's own fault.
+                // What was counted holds up no claims: what runs next shows whether it is the job's
+                // own fault.
                 let (times, at) = if is_new {
                     (before.times.saturating_add(1), now)
                 } else {
@@ -225,8 +230,8 @@ impl Refusals {
         vitals.last_word.is_none() && vitals.jobs.get(&job).is_some_and(is_open)
     }
 
-    /// Which of these ends show whether settlements still are refused; none if they are not, as far as is known, or if that
-    /// is the last word.
+    /// Which of these ends show whether settlements still are refused; none if they are not, as far
+    /// as is known, or if that is the last word.
     pub(crate) fn probes(&self, ends: &[Settlement]) -> Vec<usize> {
         let vitals = self.lock();
         let refused = vitals.of[Vital::Settlement as usize].refused;
@@ -268,7 +273,8 @@ impl Refusals {
         refused.any(|refused| now.duration_since(refused.at) < HOLD)
     }
 
-    /// Whether the store ever answered a claim, or what it refuses now: then this worker had the right to work once.
+    /// Whether the store ever answered a claim, or what it refuses now: then this worker had the
+    /// right to work once.
     pub(crate) fn was_served(&self) -> bool {
         let vitals = self.lock();
         let [claims, others @ ..] = &vitals.of;
@@ -298,7 +304,8 @@ impl Standing {
 }
 
 impl Vitals {
-    /// The end of this run was refused. Whether its job is new here: it was not refused not long ago.
+    /// The end of this run was refused. Whether its job is new here: it was not refused not long
+    /// ago.
     fn accuse(&mut self, lease: &Lease, remembered: Duration, now: Instant) -> bool {
         let is_recent = |known: &Known| now.duration_since(known.since) < remembered;
         if let Some(known) = self
@@ -325,8 +332,8 @@ impl Vitals {
         true
     }
 
-    /// Some ends were answered: what is refused in their queues may be the jobs' own fault. Rights may be changed server by server, so
-    /// they say nothing of other queues.
+    /// Some ends were answered: what is refused in their queues may be the jobs' own fault. Rights
+    /// may be changed server by server, so they say nothing of other queues.
     fn suspect_beside(&mut self, ends: &[Settlement], answers: &[Settled]) {
         if self.jobs.is_empty() {
             return;

@@ -62,8 +62,9 @@ impl Running {
         &self.engine.name
     }
 
-    /// The longest time from a worker's death to the next run of its job, as the settings give it, while another worker lives and has room
-    /// for it. After a restart of the store, or of everything, it counts from then on.
+    /// The longest time from a worker's death to the next run of its job, as the settings give it,
+    /// while another worker lives and has room for it. After a restart of the store, or of
+    /// everything, it counts from then on.
     pub fn recovery_bound(&self) -> Span {
         self.engine.recovery_bound()
     }
@@ -73,18 +74,21 @@ impl Running {
         self.engine.tally.progress()
     }
 
-    /// Whether it stops, or has stopped, because an operator asked for it, as [`Changes::order`](crate::operate::Changes::order) does.
+    /// Whether it stops, or has stopped, because an operator asked for it, as
+    /// [`Changes::order`](crate::operate::Changes::order) does.
     pub fn was_asked_to_stop(&self) -> bool {
         self.engine.orders.was_asked_to_stop()
     }
 
-    /// Why it stopped, or is about to, by itself: the store refuses its claims, settlements or beats for good, for lack of rights or of
-    /// the right schema. An outage of the store stops no worker, and neither does a refusal that passes within half a minute.
+    /// Why it stopped, or is about to, by itself: the store refuses its claims, settlements or
+    /// beats for good, for lack of rights or of the right schema. An outage of the store stops no
+    /// worker, and neither does a refusal that passes within half a minute.
     pub fn refused(&self) -> Option<StoreError> {
         self.engine.refusals.last_word()
     }
 
-    /// Whether the store ever answered a claim of it, or what it refuses now. Then it had the right to work once, and may have it again.
+    /// Whether the store ever answered a claim of it, or what it refuses now. Then it had the right
+    /// to work once, and may have it again.
     pub fn was_served(&self) -> bool {
         self.engine.refusals.was_served()
     }
@@ -94,7 +98,8 @@ impl Running {
         self.stop.cancel();
     }
 
-    /// Tells it to stop at once: running jobs are called off and given back, with their attempt refunded.
+    /// Tells it to stop at once: running jobs are called off and given back, with their attempt
+    /// refunded.
     pub fn force(&self) {
         self.stop.cancel();
         self.force.cancel();
@@ -106,17 +111,19 @@ impl Running {
         self.engine.tally.progress()
     }
 
-    /// Waits until it has stopped. Safe to drop while waiting and to call again, so that it can be watched, or forced,
-    /// in between.
+    /// Waits until it has stopped. Safe to drop while waiting and to call again, so that it can be
+    /// watched, or forced, in between.
     pub async fn ended(&mut self) {
         if let Some(supervisor) = self.supervisor.as_mut() {
-            // The supervisor does not panic by itself; if the runtime is going down there is nothing left to wait for.
+            // The supervisor does not panic by itself; if the runtime is going down there is
+            // nothing left to wait for.
             let _ = supervisor.await;
             self.supervisor = None;
         }
     }
 
-    /// Stops on Ctrl-C, at once on the second; ends as well if the worker has stopped by itself, see [`Running::refused`].
+    /// Stops on Ctrl-C, at once on the second; ends as well if the worker has stopped by itself,
+    /// see [`Running::refused`].
     pub async fn until_ctrl_c(mut self) -> Progress {
         tokio::select! {
             () = self.ended() => {}
@@ -152,8 +159,8 @@ enum ServicesEnd {
     Task(JoinHandle<()>),
 }
 
-/// A worker without beats would claim on, lose what it claims, and look healthy. If its services end before they are told
-/// to, by a panic or with their runtime, the worker stops.
+/// A worker without beats would claim on, lose what it claims, and look healthy. If its services
+/// end before they are told to, by a panic or with their runtime, the worker stops.
 struct Indispensable {
     stop: CancellationToken,
     worker_stop: CancellationToken,
@@ -217,7 +224,8 @@ async fn supervise(
     services: ServicesEnd,
     services_stop: CancellationToken,
 ) {
-    // Also when the caller's runtime goes away and drops this: beats for runs that are gone would hold their jobs for ever.
+    // Also when the caller's runtime goes away and drops this: beats for runs that are gone would
+    // hold their jobs for ever.
     let _services_end_with_us = services_stop.clone().drop_guard();
     let (ended_in, ended_out) = mpsc::channel(WAITING_MAX);
     let mut settler = tokio::spawn({
@@ -230,7 +238,8 @@ async fn supervise(
         .await;
     runs.close();
     end_runs(&engine, &runs, &force).await;
-    // All senders are gone unless a handler blocks its thread; what is in the channel is settled either way.
+    // All senders are gone unless a handler blocks its thread; what is in the channel is settled
+    // either way.
     if tokio::time::timeout(LAST_SETTLE.into(), &mut settler)
         .await
         .is_err()

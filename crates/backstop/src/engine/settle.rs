@@ -1,9 +1,12 @@
-//! Ends runs, many at a time: whatever ended while the store was busy with the last batch is the next one.
+//! Ends runs, many at a time: whatever ended while the store was busy with the last batch is the
+//! next one.
 //!
-//! What was not answered is told again for as long as it takes, also of leases that were lost meanwhile: whether they are somebody else's
-//! only the store knows, and one that nobody took goes back. It is done as [`super::again`] says, and is bounded like everything else: in
-//! number by [`WAITING_MAX`], from which on nothing is claimed, and what runs then; in calls by [`UNDER_WAY_MAX`], [`SLOW_MAX`] and the
-//! two that ask again. Beats and claims have the rest of the store.
+//! What was not answered is told again for as long as it takes, also of leases that were lost
+//! meanwhile: whether they are somebody else's only the store knows, and one that nobody took goes
+//! back. It is done as [`super::again`] says, and is bounded like everything else: in number by
+//! [`WAITING_MAX`], from which on nothing is claimed, and what runs then; in calls by
+//! [`UNDER_WAY_MAX`], [`SLOW_MAX`] and the two that ask again. Beats and claims have the rest of
+//! the store.
 
 use super::Engine;
 use super::again::{Again, How};
@@ -21,24 +24,27 @@ use tokio::time::Instant;
 
 /// Settlements of one call.
 pub(super) const BATCH_MAX: usize = 1_000;
-/// Calls under way at once: one that waits for a disk or a network, and one that the store works on meanwhile.
+/// Calls under way at once: one that waits for a disk or a network, and one that the store works on
+/// meanwhile.
 const UNDER_WAY_MAX: usize = 2;
 /// A call that takes longer is not waited for by other queues; and so many may.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 const SLOW_MAX: usize = 2;
 /// Settlements that are worth a call beside another.
 const BESIDE_MIN: usize = 250;
-/// Ended runs that may wait to be settled, before they are taken up: handlers then wait too. Of as many that were not answered for
-/// nothing more is claimed; those that run meanwhile are still taken up, since only what is here is not called off.
+/// Ended runs that may wait to be settled, before they are taken up: handlers then wait too. Of as
+/// many that were not answered for nothing more is claimed; those that run meanwhile are still
+/// taken up, since only what is here is not called off.
 pub(crate) const WAITING_MAX: usize = 4_096;
 /// How long a job stays away whose death found no room.
 const NO_ROOM_WAIT: Span = Span::secs(60);
 /// Between two tries where there is nothing else to do.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// Settles until every sender is gone. A batch waits a moment for company; while others are under way it waits for more of
-/// it, and goes out beside them once it is worth a call. What was not answered is told again beside all that: a queue that does not
-/// answer, as one in a part of a cluster may be, holds up no other.
+/// Settles until every sender is gone. A batch waits a moment for company; while others are under
+/// way it waits for more of it, and goes out beside them once it is worth a call. What was not
+/// answered is told again beside all that: a queue that does not answer, as one in a part of a
+/// cluster may be, holds up no other.
 pub(crate) async fn settle_loop(engine: &Engine, mut ended: mpsc::Receiver<Settlement>) {
     let linger: Duration = engine.timing.settle_linger.into();
     let (mut under_way, mut trying) = (FuturesUnordered::new(), FuturesUnordered::new());
@@ -147,8 +153,8 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Settles one batch, however long the store takes to answer: repeating is harmless, and giving up would cost a run
-/// that has already been done.
+/// Settles one batch, however long the store takes to answer: repeating is harmless, and giving up
+/// would cost a run that has already been done.
 pub(crate) async fn settle(engine: &Engine, batch: Vec<Settlement>) {
     let mut left = settle_once(engine, batch).await;
     while !left.is_empty() {
@@ -171,7 +177,8 @@ async fn settle_once(engine: &Engine, batch: Vec<Settlement>) -> Vec<Settlement>
     }
 }
 
-/// Settles what was not answered; tells of which queues that was, one by one, and what is left of it.
+/// Settles what was not answered; tells of which queues that was, one by one, and what is left of
+/// it.
 async fn settle_again(
     engine: &Engine,
     how: How,
@@ -184,8 +191,9 @@ async fn settle_again(
     (how, asked, settle_once(engine, batch).await)
 }
 
-/// Settles a batch. Where the store refused the last that it was told, some are told first, one by one: a worker that may not settle does
-/// not tell all of them again and again, half by half. Fails only where trying again may help, and nothing was answered.
+/// Settles a batch. Where the store refused the last that it was told, some are told first, one by
+/// one: a worker that may not settle does not tell all of them again and again, half by half. Fails
+/// only where trying again may help, and nothing was answered.
 async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<Answer<Settled>>> {
     let probes = if batch.len() > 1 {
         engine.refusals.probes(batch)
@@ -212,7 +220,8 @@ async fn settle_in_parts(engine: &Engine, batch: &[Settlement]) -> Answer<Vec<An
     Ok(answers)
 }
 
-/// Settles what was not told yet. What was is not told again: a job that is gone by it would be taken for lost.
+/// Settles what was not told yet. What was is not told again: a job that is gone by it would be
+/// taken for lost.
 async fn settle_others(
     engine: &Engine,
     batch: &[Settlement],
@@ -234,8 +243,9 @@ async fn settle_others(
     }
 }
 
-/// Settles a batch; what the store refuses for good is refused alone, not with its neighbours: the batch is cut in half
-/// until only that is left. Fails only where trying again may help, and nothing was answered.
+/// Settles a batch; what the store refuses for good is refused alone, not with its neighbours: the
+/// batch is cut in half until only that is left. Fails only where trying again may help, and
+/// nothing was answered.
 pub(crate) async fn settle_by_halves(
     engine: &Engine,
     batch: &[Settlement],
@@ -289,8 +299,8 @@ pub(crate) fn tell(backstop: &Backstop, settlement: &Settlement) {
     }
 }
 
-/// Takes note of answers; tells what is to be settled again: what was not answered, what was refused and may yet be taken, and in another
-/// way what there is no room for the death of.
+/// Takes note of answers; tells what is to be settled again: what was not answered, what was
+/// refused and may yet be taken, and in another way what there is no room for the death of.
 fn account(
     engine: &Engine,
     batch: Vec<Settlement>,
@@ -350,7 +360,8 @@ fn end(engine: &Engine, settlement: &Settlement, answer: Answer<Settled>) {
     }
 }
 
-/// A job that was to die and finds no room: it stays alive, as if it had not run, and its kind waits for room.
+/// A job that was to die and finds no room: it stays alive, as if it had not run, and its kind
+/// waits for room.
 pub(crate) fn given_back(settlement: &Settlement, now: Time) -> Settlement {
     let Lease { queue, job, .. } = &settlement.lease;
     tracing::error!(%job, %queue, "the queue's dead letters are at their bound; the job stays alive. Make room with `backstop dead`");

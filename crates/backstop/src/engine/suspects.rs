@@ -1,9 +1,11 @@
-//! Suspects run alone: of the jobs that have lost a worker lately, one at a time in this worker, so that its death names its
-//! killer. What that means for whom is decided by [`backstop_core::blame`].
+//! Suspects run alone: of the jobs that have lost a worker lately, one at a time in this worker, so
+//! that its death names its killer. What that means for whom is decided by
+//! [`backstop_core::blame`].
 //!
-//! The place is taken until the store knows how the run ended, not only until it did: a process that dies in between would
-//! leave two suspects that had begun. All others go on beside it, unless it is at its last strike: then nothing else starts for a while, and
-//! it starts when what ran before it has ended, or has been waited for long enough.
+//! The place is taken until the store knows how the run ended, not only until it did: a process
+//! that dies in between would leave two suspects that had begun. All others go on beside it, unless
+//! it is at its last strike: then nothing else starts for a while, and it starts when what ran
+//! before it has ended, or has been waited for long enough.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,8 @@ use tokio::time::Instant;
 
 /// How long a suspect at its last strike waits for the others to end.
 pub(crate) const QUIET_WAIT: Duration = Duration::from_secs(15);
-/// How long it has the worker to itself. What kills, kills early; and a job of hours must not keep everything else waiting.
+/// How long it has the worker to itself. What kills, kills early; and a job of hours must not keep
+/// everything else waiting.
 const QUIET_FOR: Duration = Duration::from_mins(1);
 
 /// The one place in which a suspect runs.

@@ -8,7 +8,8 @@ use futures_util::future::join_all;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The longest time between two looks at whose turn it is, so that a runner that died is followed soon.
+/// The longest time between two looks at whose turn it is, so that a runner that died is followed
+/// soon.
 const LOOK_MAX: Span = Span::minutes(1);
 /// And the shortest.
 const LOOK_MIN: Span = Span::millis(100);

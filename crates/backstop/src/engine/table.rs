@@ -1,4 +1,5 @@
-//! Works off the tables a worker was given: a pass each in its period, of many workers by one; and what a killed runner left, at once.
+//! Works off the tables a worker was given: a pass each in its period, of many workers by one; and
+//! what a killed runner left, at once.
 
 use super::Engine;
 use crate::tables::{Adopted, LOOK_MAX, Pass, Table, TableError, When, Which};
@@ -23,8 +24,8 @@ pub(crate) async fn table_loop(engine: &Engine, stop: &CancellationToken) {
     .await;
 }
 
-/// One pass after the other. One whose rows have all begun, and that only waits for a handler that takes long, holds up none of those
-/// after it: they have the places that are left.
+/// One pass after the other. One whose rows have all begun, and that only waits for a handler that
+/// takes long, holds up none of those after it: they have the places that are left.
 async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) {
     let adopted = Adopted::by(&engine.backstop, table, &engine.name, stop.clone());
     let mut waiting = JoinSet::new();
@@ -54,7 +55,8 @@ async fn keep_working(engine: &Engine, table: &Table, stop: &CancellationToken) 
     }
 }
 
-/// Whether it is this worker's turn, and for what. One that was asked to take nothing new leaves it to others.
+/// Whether it is this worker's turn, and for what. One that was asked to take nothing new leaves it
+/// to others.
 async fn whose_turn(engine: &Engine, adopted: &Adopted) -> Answer<Option<Which>> {
     if engine.orders.takes_jobs() {
         adopted.turn().await
@@ -66,8 +68,9 @@ async fn whose_turn(engine: &Engine, adopted: &Adopted) -> Answer<Option<Which>>
 /// What became of a pass, or of the task it ran in.
 type Ended = Result<Result<Pass, TableError>, JoinError>;
 
-/// One pass, away from the loops that must not wait: a handler may block. Told to stop, it takes no more rows; what has not ended within the
-/// grace is called off. Whether all its rows began. From then on it is among those that are `waiting`.
+/// One pass, away from the loops that must not wait: a handler may block. Told to stop, it takes no
+/// more rows; what has not ended within the grace is called off. Whether all its rows began. From
+/// then on it is among those that are `waiting`.
 async fn run(
     engine: &Engine,
     adopted: &Adopted,
@@ -154,7 +157,8 @@ fn tell(table: &Table, outcome: &Result<Pass, TableError>) {
 }
 
 impl Adopted {
-    /// Whether it is this worker's turn, and for what: a pass of its own period, or rows that somebody left.
+    /// Whether it is this worker's turn, and for what: a pass of its own period, or rows that
+    /// somebody left.
     async fn turn(&self) -> Answer<Option<Which>> {
         if !self.has_place() {
             // All handlers hang: this is somebody else's turn.

@@ -1,5 +1,5 @@
-//! Forgets locks that nobody has had for a day, marks whose time is over, and what workers said that are gone: cells do not go by
-//! themselves.
+//! Forgets locks that nobody has had for a day, marks whose time is over, and what workers said
+//! that are gone: cells do not go by themselves.
 
 use super::Engine;
 use crate::idempotence::{DONE, LOCK, Mark, Slot};
@@ -10,7 +10,8 @@ use crate::workers::card::{CARDS, Card, ORDERS, OrderCell};
 use backstop_core::Span;
 use backstop_core::port::{Answer, Cell};
 
-/// How long a lock is remembered after it was free: its next term is then surely higher by the clock.
+/// How long a lock is remembered after it was free: its next term is then surely higher by the
+/// clock.
 const LOCK_KEPT: Span = Span::days(1);
 /// Pages looked at in one go; the next go goes on from there.
 const PAGES_MAX: usize = 5;

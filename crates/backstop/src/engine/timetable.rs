@@ -1,4 +1,5 @@
-//! Fires what schedules say is due. Every worker that has schedules does; the ledger lets each instant be fired once.
+//! Fires what schedules say is due. Every worker that has schedules does; the ledger lets each
+//! instant be fired once.
 
 use super::Engine;
 use crate::schedules::look::{Looked, Memory, look};
@@ -11,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 const SLEEP_MAX: Span = Span::secs(10);
 /// The shortest one, so that a clock that stands still is not asked a million times a second.
 const SLEEP_MIN: Span = Span::millis(5);
-/// A schedule is looked at this often even when nothing is due: for what others agreed on and left, for pauses, for the gauge.
+/// A schedule is looked at this often even when nothing is due: for what others agreed on and left,
+/// for pauses, for the gauge.
 const PATROL: Span = Span::minutes(1);
 /// A full queue is tried again after this.
 const FULL_AGAIN: Span = Span::secs(5);
@@ -64,7 +66,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Nobody waits for longer than a patrol: a look that lies further ahead was set by a clock that has been set back.
+    /// Nobody waits for longer than a patrol: a look that lies further ahead was set by a clock
+    /// that has been set back.
     fn is_due(&self, now: Time) -> bool {
         self.next
             .is_none_or(|next| next <= now || next > now.after(PATROL))
@@ -76,7 +79,8 @@ impl<'a> Watch<'a> {
                 self.failed_again = FAILED_AGAIN.0;
                 self.next = Some(again(&looked, engine.now()));
             }
-            // What was due stays due: nothing is entered that was not done, and the next look begins where this one did.
+            // What was due stays due: nothing is entered that was not done, and the next look
+            // begins where this one did.
             Err(error) => {
                 tracing::warn!(%error, schedule = %self.schedule.name, "looked at in vain; again in {}", self.failed_again);
                 self.next = Some(engine.now().after(self.failed_again));

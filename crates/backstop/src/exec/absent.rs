@@ -1,5 +1,5 @@
-//! A program that cannot be started: deleted during a deployment, not executable, no room for a process. That is the machine's trouble
-//! and no job's, so no job pays for it with an attempt.
+//! A program that cannot be started: deleted during a deployment, not executable, no room for a
+//! process. That is the machine's trouble and no job's, so no job pays for it with an attempt.
 
 use crate::handler::Run;
 use backstop_core::limits::{UNSTARTED_TOLD_EVERY, UNSTARTED_WAIT};
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Absence(Arc<Mutex<Option<Instant>>>);
 
-/// Whether another job might start where this one did not: its kind goes into the environment, where not every byte may stand.
+/// Whether another job might start where this one did not: its kind goes into the environment,
+/// where not every byte may stand.
 pub(super) fn is_the_jobs_doing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
 }

@@ -1,5 +1,5 @@
-//! Whether a program is there, where the system looks for it when it is started: a path as it is, relative to where this process works; a
-//! bare name in the folders of `PATH`.
+//! Whether a program is there, where the system looks for it when it is started: a path as it is,
+//! relative to where this process works; a bare name in the folders of `PATH`.
 
 use rustix::fs::{Access, access};
 use std::ffi::OsStr;
@@ -61,8 +61,9 @@ pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), BadExec
     }
 }
 
-/// Checks what a line for the shell begins with, where that is plainly a program: a path as it is; a bare name by asking the shell, which
-/// alone knows its own words. A line that begins with anything else is the shell's affair.
+/// Checks what a line for the shell begins with, where that is plainly a program: a path as it is;
+/// a bare name by asking the shell, which alone knows its own words. A line that begins with
+/// anything else is the shell's affair.
 pub(super) fn check_line(line: &OsStr) -> Result<(), BadExec> {
     let Some(word) = line.to_str().and_then(first_word) else {
         return Ok(());

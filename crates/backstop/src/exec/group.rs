@@ -13,7 +13,8 @@ const TERM_GRACE: Duration = Duration::from_secs(1);
 /// How often a group that was asked to end is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A process group. Dropped before its leader has ended, it is ended: nothing outlives the run it belongs to.
+/// A process group. Dropped before its leader has ended, it is ended: nothing outlives the run it
+/// belongs to.
 pub(super) struct Group(Option<Led>);
 
 /// The group as long as its leader has not been waited for. Dropped, it is killed on the spot.
@@ -32,7 +33,8 @@ impl Group {
         Self(Some(Led { leader, pid }))
     }
 
-    /// Waits for the leader to end by itself. What it left running is left alone: it was meant to outlive it.
+    /// Waits for the leader to end by itself. What it left running is left alone: it was meant to
+    /// outlive it.
     pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
         let Some(led) = self.0.as_mut() else {
             return Err(io::ErrorKind::NotFound.into());
@@ -56,7 +58,8 @@ impl Drop for Group {
     fn drop(&mut self) {
         let Some(mut led) = self.0.take() else { return };
         led.signal(Signal::TERM);
-        // Without a runtime, or if it goes down before the second is over, `led` is dropped: killed on the spot.
+        // Without a runtime, or if it goes down before the second is over, `led` is dropped: killed
+        // on the spot.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move { led.end().await });
         }
@@ -70,8 +73,8 @@ impl Led {
         while !self.has_exited() && Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;
         }
-        // Also when the leader has gone: its children may have ignored the request. Before the leader is waited for,
-        // so that the number is still the group's own.
+        // Also when the leader has gone: its children may have ignored the request. Before the
+        // leader is waited for, so that the number is still the group's own.
         self.signal(Signal::KILL);
         self.pid = None;
         let _ = self.leader.wait().await;

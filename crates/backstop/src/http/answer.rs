@@ -4,7 +4,8 @@ use backstop_core::verdict::Advice;
 use backstop_core::{Span, Time};
 use std::time::UNIX_EPOCH;
 
-/// The longest wait a service can ask for: one that means a week is taken to be broken, and asked again tomorrow.
+/// The longest wait a service can ask for: one that means a week is taken to be broken, and asked
+/// again tomorrow.
 const RETRY_AFTER_MAX: Span = Span::hours(24);
 
 /// What an answer means.
@@ -37,7 +38,8 @@ fn wait(text: &str, now: Time) -> Option<Span> {
         .map(|wait| wait.min(RETRY_AFTER_MAX))
 }
 
-/// Whole seconds. Below zero is now, as a date in the past is; too many digits for a number is still a long time.
+/// Whole seconds. Below zero is now, as a date in the past is; too many digits for a number is
+/// still a long time.
 fn seconds(text: &str) -> Option<Span> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,4 +1,5 @@
-//! The way to a service: which addresses may be called, whom to trust, and what went wrong on the way.
+//! The way to a service: which addresses may be called, whom to trust, and what went wrong on the
+//! way.
 
 use super::{BadHttp, LinkLocal, Places};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -15,7 +16,8 @@ use std::time::Duration;
 
 /// How long a connection may take, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an idle connection is kept. Many servers close theirs after 5 s, and a call that meets the close fails.
+/// How long an idle connection is kept. Many servers close theirs after 5 s, and a call that meets
+/// the close fails.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
 /// Whoever knows the addresses of a name.
@@ -82,7 +84,8 @@ fn from_file(file: &Path) -> Result<RootCertStore, BadHttp> {
     Ok(roots)
 }
 
-/// The roots this machine trusts. None is no error yet: every service is then refused, and says why.
+/// The roots this machine trusts. None is no error yet: every service is then refused, and says
+/// why.
 fn of_this_machine() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -106,8 +109,8 @@ impl Resolve for System {
     }
 }
 
-/// Lets only permitted addresses through. It answers with the very addresses that are then connected to, so a name that
-/// changes between two lookups gains nothing.
+/// Lets only permitted addresses through. It answers with the very addresses that are then
+/// connected to, so a name that changes between two lookups gains nothing.
 struct Guard {
     names: Names,
     places: Places,
@@ -147,7 +150,8 @@ impl Places {
         is_allowed.then_some(()).ok_or(Forbidden::NotAllowed(ip))
     }
 
-    /// Those of the addresses of a name where a service may be; a name that leads nowhere else is refused.
+    /// Those of the addresses of a name where a service may be; a name that leads nowhere else is
+    /// refused.
     fn permitted(&self, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Forbidden> {
         let mut first_forbidden = None;
         let mut permitted = found;
@@ -163,7 +167,8 @@ impl Places {
     }
 }
 
-/// Addresses that are not link-local where clouds hand out credentials all the same: Azure, Alibaba, Oracle, and AWS over IPv6.
+/// Addresses that are not link-local where clouds hand out credentials all the same: Azure,
+/// Alibaba, Oracle, and AWS over IPv6.
 const METADATA: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
@@ -171,7 +176,8 @@ const METADATA: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Whether clouds hand out a machine's credentials at an address, also where an IPv6 address only wraps it.
+/// Whether clouds hand out a machine's credentials at an address, also where an IPv6 address only
+/// wraps it.
 fn has_credentials(ip: IpAddr) -> bool {
     let unwrapped = match ip {
         IpAddr::V6(v6) => wrapped(v6).map_or(ip, IpAddr::V4),
@@ -189,7 +195,8 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address in a mapped (`::ffff:a.b.c.d`), compatible (`::a.b.c.d`) or NAT64 (`64:ff9b::a.b.c.d`) one.
+/// The IPv4 address in a mapped (`::ffff:a.b.c.d`), compatible (`::a.b.c.d`) or NAT64
+/// (`64:ff9b::a.b.c.d`) one.
 fn wrapped(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let [high @ .., a, b, c, d] = ip.octets();
     let is_nat64 = high == [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -197,7 +204,8 @@ fn wrapped(ip: Ipv6Addr) -> Option<Ipv4Addr> {
         .or_else(|| is_nat64.then(|| Ipv4Addr::new(a, b, c, d)))
 }
 
-/// Why there was no answer. Its text goes on after the address; it has nothing of the address in it.
+/// Why there was no answer. Its text goes on after the address; it has nothing of the address in
+/// it.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// There was no connection.
@@ -255,7 +263,8 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// An error and what lies behind it, the last the deepest. An I/O error hides its cause from `source`.
+/// An error and what lies behind it, the last the deepest. An I/O error hides its cause from
+/// `source`.
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| {
         let inner = error

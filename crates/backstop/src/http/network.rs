@@ -18,7 +18,8 @@ pub struct Network {
 pub struct NotANetwork;
 
 impl Network {
-    /// Whether an address is in it. IPv4 in the clothes of IPv6 (`::ffff:10.0.0.7`) is IPv4: that is where a connection goes.
+    /// Whether an address is in it. IPv4 in the clothes of IPv6 (`::ffff:10.0.0.7`) is IPv4: that
+    /// is where a connection goes.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.first, ip.to_canonical()) {
             (IpAddr::V4(first), IpAddr::V4(ip)) => {
@@ -54,7 +55,8 @@ impl FromStr for Network {
             .map_or(Ok(width), str::parse)
             .map_err(|_| NotANetwork)?;
         let network = Self { first, bits };
-        // Mapped IPv4 would never fit: addresses are compared as what they are. Bits behind the network's own are a slip.
+        // Mapped IPv4 would never fit: addresses are compared as what they are. Bits behind the
+        // network's own are a slip.
         let is_itself = first == first.to_canonical() && network.starts_there(width);
         (bits <= width && is_itself)
             .then_some(network)

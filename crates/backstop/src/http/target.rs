@@ -5,7 +5,8 @@ use reqwest::Url;
 use std::fmt;
 use std::net::IpAddr;
 
-/// An `http://` or `https://` address. Its text, for debugging too, has neither user, password nor values of its query.
+/// An `http://` or `https://` address. Its text, for debugging too, has neither user, password nor
+/// values of its query.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Target(Url);
 
@@ -28,7 +29,8 @@ impl Target {
         self.0.scheme() == "https"
     }
 
-    /// The address the host is, if it is not a name. Parsing has made all spellings of one the same: `0xa9fe.1` too.
+    /// The address the host is, if it is not a name. Parsing has made all spellings of one the
+    /// same: `0xa9fe.1` too.
     pub(super) fn ip(&self) -> Option<IpAddr> {
         let host = self.0.host_str()?;
         host.strip_prefix('[')

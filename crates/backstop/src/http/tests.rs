@@ -397,7 +397,8 @@ async fn of_an_endless_body_only_the_beginning_is_read() {
         tokio::time::timeout(PATIENCE, server.log.hung_up.notified())
             .await
             .expect("it is closed");
-        // What the buffers of two sockets and a client hold, and far below what a second on loopback brings.
+        // What the buffers of two sockets and a client hold, and far below what a second on
+        // loopback brings.
         assert!(
             server.log.flooded.load(Ordering::SeqCst) < 32 << 20,
             "it was not read on"

@@ -7,8 +7,8 @@
 //! | was paused with all others | stays paused | opened, its note removed |
 //! | was, and somebody has paused or resumed it by itself since | that took its note away: as a queue without | stays as it is |
 //!
-//! The note comes before the pause, so that a process that is killed between them leaves nothing paused that nobody opens again. A
-//! queue that comes into being meanwhile is not paused.
+//! The note comes before the pause, so that a process that is killed between them leaves nothing
+//! paused that nobody opens again. A queue that comes into being meanwhile is not paused.
 
 use super::Changes;
 use crate::shared::{self, cells};
@@ -67,7 +67,8 @@ impl Changes {
         Ok(named)
     }
 
-    /// Somebody means this queue: what becomes of all others no longer counts for it. Whether it did.
+    /// Somebody means this queue: what becomes of all others no longer counts for it. Whether it
+    /// did.
     pub(super) async fn single_out(&self, queue: &QueueName) -> Answer<bool> {
         let name = format!("{PREFIX}{queue}");
         let noted: Vec<_> = self

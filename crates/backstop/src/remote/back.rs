@@ -11,14 +11,16 @@ use backstop_core::{JobId, Lease, LeaseNumber, Outcome, QueueName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How often a store that does not answer is asked to take leases back, before they are left to run out.
+/// How often a store that does not answer is asked to take leases back, before they are left to run
+/// out.
 const TRIES_MAX: u32 = 5;
 /// The pause after the first try; each further one is twice as long.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 impl Remote<'_> {
-    /// Takes back what no worker ever saw, as if it had not been handed out: nobody is charged, and leave and probes are free again.
-    /// Where the store does not answer, the leases run out by themselves.
+    /// Takes back what no worker ever saw, as if it had not been handed out: nobody is charged, and
+    /// leave and probes are free again. Where the store does not answer, the leases run out by
+    /// themselves.
     pub async fn take_back(&self, mut handed: Vec<Handed>) {
         let leases: Vec<Lease> = handed.iter().map(|one| one.run.lease.clone()).collect();
         if let Err(Stuck { leases, error }) = release(self.backstop, &leases).await {
@@ -76,7 +78,8 @@ pub(super) struct Stuck {
     pub(super) error: StoreError,
 }
 
-/// Makes jobs ready again whose leases were never used. A queue that does not answer keeps no other's from it.
+/// Makes jobs ready again whose leases were never used. A queue that does not answer keeps no
+/// other's from it.
 pub(super) async fn release(backstop: &Backstop, leases: &[Lease]) -> Result<(), Stuck> {
     let mut stuck: Option<Stuck> = None;
     for part in leases.chunks(SETTLE_MAX) {

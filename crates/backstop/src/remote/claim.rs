@@ -18,9 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Numbers that are asked after at a time. Of more what they granted lies until nobody beats for its neighbours.
+/// Numbers that are asked after at a time. Of more what they granted lies until nobody beats for
+/// its neighbours.
 const RECALLS_MAX: usize = 256;
-/// Between two of these questions, at first and at last; and how many there are, over an hour together.
+/// Between two of these questions, at first and at last; and how many there are, over an hour
+/// together.
 const RECALL_FIRST: Duration = Duration::from_secs(1);
 const RECALL_LAST: Duration = Duration::from_secs(10);
 const RECALL_TRIES: u32 = 365;
@@ -47,7 +49,8 @@ impl Silence {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves of `wants` what is to be asked for: nothing of silent queues, unless nothing else is wanted.
+    /// Leaves of `wants` what is to be asked for: nothing of silent queues, unless nothing else is
+    /// wanted.
     fn leave_out(&self, wants: Vec<Want>) -> Vec<Want> {
         let silent = self.lock();
         if silent.is_empty() || wants.iter().all(|want| silent.contains(&want.queue)) {
@@ -201,7 +204,8 @@ async fn ask_until_answered(
     }
 }
 
-/// Gives back what was granted under a number; tells who has not answered. Where it cannot be given back, nobody has.
+/// Gives back what was granted under a number; tells who has not answered. Where it cannot be given
+/// back, nobody has.
 async fn give_back(backstop: &Backstop, claim: &Claim, term: Span) -> Answer<Vec<QueueName>> {
     let Claimed { runs, unanswered } = claim_again(backstop, claim, term).await?;
     // A store that is whole tells all that is under the number, also what the worker has.

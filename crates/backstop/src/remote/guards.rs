@@ -1,4 +1,5 @@
-//! What keeps jobs from workers elsewhere, and what it is told of them: breakers, gates, rate limits, suspects.
+//! What keeps jobs from workers elsewhere, and what it is told of them: breakers, gates, rate
+//! limits, suspects.
 
 use super::Remote;
 use super::back::{self, Stuck};
@@ -62,8 +63,8 @@ impl News {
 }
 
 impl Remote<'_> {
-    /// How much may be claimed of each want; nothing where a breaker is open or a limit is met. And how long until a limit that is met
-    /// has room again.
+    /// How much may be claimed of each want; nothing where a breaker is open or a limit is met. And
+    /// how long until a limit that is met has room again.
     pub(super) async fn allowed(&self, wants: Vec<Want>) -> Answer<(Vec<Allowed>, Option<Span>)> {
         let (mut allowed, mut room_in) = (Vec::with_capacity(wants.len()), None::<Span>);
         for mut want in wants {
@@ -128,8 +129,8 @@ impl Remote<'_> {
         }
     }
 
-    /// Leave and probes for which there were no jobs, or none that may run. Where the store does not take them back they count as used,
-    /// for a while.
+    /// Leave and probes for which there were no jobs, or none that may run. Where the store does
+    /// not take them back they count as used, for a while.
     pub(super) async fn return_unused(
         &self,
         passed: &[(Leased, Option<u64>)],
@@ -173,8 +174,9 @@ impl Remote<'_> {
         Ok(())
     }
 
-    /// Those that may run, with the epoch of the gate they are a probe of. Those that may not go back, not charged, and so do all
-    /// if they cannot be judged. `has_suspect`: one is in the answer already.
+    /// Those that may run, with the epoch of the gate they are a probe of. Those that may not go
+    /// back, not charged, and so do all if they cannot be judged. `has_suspect`: one is in the
+    /// answer already.
     pub(super) async fn through_gates(
         &self,
         runs: Vec<Leased>,
@@ -244,7 +246,8 @@ impl Remote<'_> {
         self.note_begun(passed).await
     }
 
-    /// A suspect is noted before it is handed out: if its worker dies, the note tells it from its neighbours.
+    /// A suspect is noted before it is handed out: if its worker dies, the note tells it from its
+    /// neighbours.
     async fn note_begun(
         &self,
         passed: Vec<(Leased, Option<u64>)>,
@@ -303,7 +306,8 @@ impl Remote<'_> {
         Ok(shut)
     }
 
-    /// The way of a run through a gate that is not open: a probe's epoch, or until when it goes back.
+    /// The way of a run through a gate that is not open: a probe's epoch, or until when it goes
+    /// back.
     async fn way(&self, run: &Leased, gate: &SharedGate) -> Answer<Result<Option<u64>, Time>> {
         let now = self.backstop.now();
         let again = now.after(gate.settings.breaker.recovery_timeout);
@@ -328,7 +332,8 @@ impl Remote<'_> {
         Ok(way)
     }
 
-    /// Tells breakers and gates what happened. Where the store does not take it, others tell them by their own runs.
+    /// Tells breakers and gates what happened. Where the store does not take it, others tell them
+    /// by their own runs.
     pub(super) async fn tell(&self, news: News) {
         for (queue, signals) in news.breakers {
             if let Err(error) = self.tell_breaker(&queue, &signals).await {

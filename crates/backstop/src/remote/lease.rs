@@ -1,4 +1,5 @@
-//! Handing jobs out: at once if there are any, else as soon as there are, or when the worker has waited long enough.
+//! Handing jobs out: at once if there are any, else as soon as there are, or when the worker has
+//! waited long enough.
 
 use super::guards::Allowed;
 use super::ticket::{Past, Ticket};
@@ -19,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 const POLL: Duration = Duration::from_secs(1);
 /// Looks follow hints no closer than this: many who wait must not all ask with every job of others.
 const HINT_GAP: Duration = Duration::from_millis(2);
-/// Jobs whose time has come are made ready no more often than this, by all who ask together: whoever asks again and again without
-/// waiting makes the store look no more often.
+/// Jobs whose time has come are made ready no more often than this, by all who ask together:
+/// whoever asks again and again without waiting makes the store look no more often.
 const PROMOTE_GAP: Duration = Duration::from_millis(20);
 /// Claims of one look: what one queue does not have is asked of the others.
 const ROUNDS_MAX: usize = 4;
@@ -34,8 +35,8 @@ pub struct Ask {
     pub max: usize,
     /// For whom.
     pub worker: WorkerName,
-    /// For how long, unless it beats; `None` for as long as the queue with the shortest lease says. Clamped to the shortest and the
-    /// longest lease there is.
+    /// For how long, unless it beats; `None` for as long as the queue with the shortest lease says.
+    /// Clamped to the shortest and the longest lease there is.
     pub lease: Option<Span>,
     /// How long to wait for the first job.
     pub wait: Span,
@@ -61,13 +62,15 @@ struct Left {
 }
 
 impl Remote<'_> {
-    /// Hands out ready jobs, waiting for the first if need be. Nothing is handed out of paused queues, behind open breakers and
-    /// shut gates, over a rate limit, or to a worker that is asked to take no new jobs.
+    /// Hands out ready jobs, waiting for the first if need be. Nothing is handed out of paused
+    /// queues, behind open breakers and shut gates, over a rate limit, or to a worker that is asked
+    /// to take no new jobs.
     pub async fn lease(&self, ask: &Ask) -> Answer<Vec<Handed>> {
         self.lease_until(ask, &CancellationToken::new()).await
     }
 
-    /// The same, and waits no longer once `closing` is cancelled: nobody is kept by a process that goes down, and no claim is cut off.
+    /// The same, and waits no longer once `closing` is cancelled: nobody is kept by a process that
+    /// goes down, and no claim is cut off.
     pub async fn lease_until(&self, ask: &Ask, closing: &CancellationToken) -> Answer<Vec<Handed>> {
         let term = ask
             .lease
@@ -89,7 +92,8 @@ impl Remote<'_> {
             if let Some(order) =
                 order.filter(|order| takes_jobs || !self.was_told(&ask.worker, order))
             {
-                // It hears at once what it is asked for. Who asks again in spite of that waits as long as for jobs.
+                // It hears at once what it is asked for. Who asks again in spite of that waits as
+                // long as for jobs.
                 self.tell_of(&ask.worker, order);
                 return Ok(Vec::new());
             }
@@ -167,8 +171,8 @@ impl Remote<'_> {
         Ok((promoted.moved > 0, next))
     }
 
-    /// One look at all queues. What was handed out before something failed is handed out: it is the worker's already. And how long until
-    /// a rate limit that is met has room again.
+    /// One look at all queues. What was handed out before something failed is handed out: it is the
+    /// worker's already. And how long until a rate limit that is met has room again.
     async fn look(&self, ask: &Ask, term: Span) -> Answer<(Vec<Handed>, Option<Span>)> {
         let max = ask.max.clamp(1, CLAIM_JOBS_MAX);
         let mut handed: Vec<Handed> = Vec::new();

@@ -1,5 +1,5 @@
-//! Workers that are elsewhere and speak through somebody, such as a server: jobs are handed out, kept alive and ended on their
-//! behalf, by the same rules as in a worker of this process.
+//! Workers that are elsewhere and speak through somebody, such as a server: jobs are handed out,
+//! kept alive and ended on their behalf, by the same rules as in a worker of this process.
 //!
 //! | what stands before a job | what happens here |
 //! |---|---|
@@ -9,9 +9,10 @@
 //! | being asked to take no new jobs | nothing is claimed for such a worker, as `orders.rs` says |
 //! | being a suspect, as [`backstop_core::blame`] says | each worker has one at a time, as `suspects.rs` says, and it is noted before |
 //!
-//! Nothing is remembered here between two calls but when a worker was last seen, what it told and was asked for then, which queues did
-//! not answer, and when jobs were last made ready: what ending a run needs to know travels with
-//! it, in its [`Ticket`]. Any process on the store can end what any other handed out.
+//! Nothing is remembered here between two calls but when a worker was last seen, what it told and
+//! was asked for then, which queues did not answer, and when jobs were last made ready: what ending
+//! a run needs to know travels with it, in its [`Ticket`]. Any process on the store can end what
+//! any other handed out.
 
 mod back;
 mod claim;
@@ -42,17 +43,19 @@ use std::time::Duration;
 
 /// A worker that asks for jobs more often than this is noted as alive only so often.
 const NOTED_EVERY: Span = Span::secs(5);
-/// How long it is believed what the store says of a worker that asks elsewhere; and what it said last, where it does not answer.
+/// How long it is believed what the store says of a worker that asks elsewhere; and what it said
+/// last, where it does not answer.
 const HEARSAY_FOR: Span = Span::secs(30);
 const LAST_HEARSAY_FOR: Span = Span::secs(5);
-/// How long a beat waits for what is beside the point of it: no longer than this, nor than this share of the lease.
+/// How long a beat waits for what is beside the point of it: no longer than this, nor than this
+/// share of the lease.
 const BESIDE_MAX: Duration = Duration::from_secs(1);
 const BESIDE_SHARE: u32 = 8;
 /// Workers whose last note is remembered; with more of them, some are noted more often.
 const NOTED_MAX: usize = 10_000;
 
-/// When workers elsewhere were last noted as alive, what they asked for, and when jobs were last made ready for them: one for each
-/// process that speaks for them.
+/// When workers elsewhere were last noted as alive, what they asked for, and when jobs were last
+/// made ready for them: one for each process that speaks for them.
 #[derive(Debug, Default)]
 pub struct Attendance {
     noted: Mutex<BTreeMap<WorkerName, Noted>>,
@@ -113,7 +116,8 @@ impl Attendance {
         }
     }
 
-    /// The queues this worker last asked for jobs of, if it ever asked here, or that was looked up not long ago.
+    /// The queues this worker last asked for jobs of, if it ever asked here, or that was looked up
+    /// not long ago.
     fn queues_of(&self, worker: &WorkerName, now: Time) -> Option<Vec<QueueName>> {
         let noted = self.noted();
         let is_believed = |noted: &&Noted| {
@@ -135,8 +139,9 @@ impl Attendance {
             .unwrap_or_default()
     }
 
-    /// What the last look for jobs whose time has come said, if it was made less than `gap` ago; otherwise whoever asks makes the
-    /// next. However many ask, and however often, the store is asked once in a gap.
+    /// What the last look for jobs whose time has come said, if it was made less than `gap` ago;
+    /// otherwise whoever asks makes the next. However many ask, and however often, the store is
+    /// asked once in a gap.
     fn promoted_within(&self, gap: Duration, now: Time) -> Option<Duration> {
         let mut promoted = self.promoted.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh =
@@ -216,7 +221,8 @@ impl Remote<'_> {
             .unwrap_or_else(|| QueueSettings::default().lease);
         let term = term.clamp(LEASE_MIN, LEASE_MAX);
         let beside = beside(terms().min().map_or(term, |shortest| term.min(shortest)));
-        // Leases come first: nothing of what is told beside holds them up for long, or fails with them.
+        // Leases come first: nothing of what is told beside holds them up for long, or fails with
+        // them.
         let (asked, lost) = if self.may_be_another(worker, about) {
             (
                 self.asked_beside(worker, about, beside).await,
@@ -278,8 +284,9 @@ impl Remote<'_> {
         Ok(lost)
     }
 
-    /// The queues a worker asks for jobs of. One that asked another process, or this one before it was started anew, is asked after in
-    /// the store: a beat that named fewer queues than it serves would show it as gone from the others.
+    /// The queues a worker asks for jobs of. One that asked another process, or this one before it
+    /// was started anew, is asked after in the store: a beat that named fewer queues than it serves
+    /// would show it as gone from the others.
     async fn asks_for(&self, worker: &WorkerName, beside: Duration) -> Vec<QueueName> {
         let now = self.backstop.now();
         if let Some(queues) = self.attendance.queues_of(worker, now) {

@@ -1,9 +1,11 @@
-//! What workers elsewhere tell of themselves, and what they are asked for. Both go through whoever speaks for them: nothing is handed out to
-//! one that was asked to take no new jobs, and its beats tell it so.
+//! What workers elsewhere tell of themselves, and what they are asked for. Both go through whoever
+//! speaks for them: nothing is handed out to one that was asked to take no new jobs, and its beats
+//! tell it so.
 //!
-//! Which order is for whom, [`backstop_core::order`] says. Anybody may go by any name here. So what was asked of a run that is told stands
-//! until it is taken back or forgotten, whoever calls; only an order that a silence has ended is taken away, since nobody could tell it from
-//! one for the next run.
+//! Which order is for whom, [`backstop_core::order`] says. Anybody may go by any name here. So what
+//! was asked of a run that is told stands until it is taken back or forgotten, whoever calls; only
+//! an order that a silence has ended is taken away, since nobody could tell it from one for the
+//! next run.
 
 use super::{NOTED_MAX, Remote};
 use crate::shared::remove;
@@ -36,7 +38,8 @@ impl<T> Seen<T> {
     }
 }
 
-/// What was last seen of each worker. With more of them than there is room for, some are looked at more often.
+/// What was last seen of each worker. With more of them than there is room for, some are looked at
+/// more often.
 #[derive(Debug)]
 pub(super) struct Memory<T>(Mutex<BTreeMap<WorkerName, Seen<T>>>);
 
@@ -95,14 +98,16 @@ impl Heard {
 }
 
 impl Remote<'_> {
-    /// What this worker, which tells `about` of itself, is asked for; asked of the store every other second at most. To be called before
-    /// the worker is noted as alive: one that was silent for long may be another one by now. It counts as told.
+    /// What this worker, which tells `about` of itself, is asked for; asked of the store every
+    /// other second at most. To be called before the worker is noted as alive: one that was silent
+    /// for long may be another one by now. It counts as told.
     pub async fn asked(&self, worker: &WorkerName, about: &About) -> Answer<Option<Asked>> {
         let order = self.order_for(worker, about).await?;
         Ok(order.map(|order| self.tell_of(worker, order)))
     }
 
-    /// The same, within this time and in any case: where it cannot be read, what was heard last holds.
+    /// The same, within this time and in any case: where it cannot be read, what was heard last
+    /// holds.
     pub(super) async fn asked_beside(
         &self,
         worker: &WorkerName,
@@ -121,8 +126,8 @@ impl Remote<'_> {
         }
     }
 
-    /// Whether what it is asked for has to be read before it is noted as alive: it does not say when it was started, and nobody here
-    /// has heard it lately.
+    /// Whether what it is asked for has to be read before it is noted as alive: it does not say
+    /// when it was started, and nobody here has heard it lately.
     pub(super) fn may_be_another(&self, worker: &WorkerName, about: &About) -> bool {
         about.since.is_none() && !self.was_heard(worker)
     }
@@ -160,7 +165,8 @@ impl Remote<'_> {
                 if order.hangs_on_silence(&told, last.as_deref())
                     && self.was_silent(worker).await? =>
             {
-                // It was for a run that is over. If it stood, it would be taken for an order to this one.
+                // It was for a run that is over. If it stood, it would be taken for an order to
+                // this one.
                 remove(self.backstop, &[cell]).await?;
                 None
             }

@@ -1,4 +1,5 @@
-//! Runs elsewhere that went on after their lease was over. All that is known of them is that their end is stale, so:
+//! Runs elsewhere that went on after their lease was over. All that is known of them is that their
+//! end is stale, so:
 //!
 //! | the end is stale, and the job's history … | then |
 //! |---|---|
@@ -18,12 +19,13 @@ use backstop_core::port::{Answer, Settled};
 use backstop_core::{Job, JobId, QueueName, State};
 use std::collections::BTreeMap;
 
-/// An end that is told again is of the same run: looked for among so many that were written down last.
+/// An end that is told again is of the same run: looked for among so many that were written down
+/// last.
 const KNOWN_MAX: usize = 100;
 
 impl Remote<'_> {
-    /// Writes down which of these ends came from runs that another worker could have had the job of. Where the store does not take it,
-    /// it is in the log.
+    /// Writes down which of these ends came from runs that another worker could have had the job
+    /// of. Where the store does not take it, it is in the log.
     pub(super) async fn note_overlaps(&self, judged: &[Option<Judged>], settled: &[Settled]) {
         let told = judged.iter().flatten().zip(settled);
         let mut stale: BTreeMap<&QueueName, Vec<&Judged>> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! Ending runs of workers elsewhere: judged here, by the rules of their queues, as the runs of a worker of this process are.
+//! Ending runs of workers elsewhere: judged here, by the rules of their queues, as the runs of a
+//! worker of this process are.
 
 use super::Remote;
 use super::guards::News;
@@ -158,8 +159,8 @@ impl Remote<'_> {
         Said::Applied
     }
 
-    /// Counts a run for the charts. For its kind it counts where it was handed out, however it ended: elsewhere only what failed is
-    /// read, and a share of failures would be of those alone.
+    /// Counts a run for the charts. For its kind it counts where it was handed out, however it
+    /// ended: elsewhere only what failed is read, and a share of failures would be of those alone.
     fn note_ran(&self, judged: &Judged) {
         let Settlement { lease, outcome } = &judged.settlement;
         let Some(failed) = outcome.has_failed() else {
@@ -182,7 +183,8 @@ impl Remote<'_> {
         self.backstop.tally().note(&ran, now);
     }
 
-    /// The queues among these whose breakers count every end: one that is told twice must not count twice.
+    /// The queues among these whose breakers count every end: one that is told twice must not count
+    /// twice.
     async fn watched(&self, ended: &[Ended]) -> Answer<BTreeSet<QueueName>> {
         let queues = ended
             .iter()
@@ -198,7 +200,8 @@ impl Remote<'_> {
         Ok(watched)
     }
 
-    /// The jobs whose past decides what an end means, or whether it was told before: read together, by queue.
+    /// The jobs whose past decides what an end means, or whether it was told before: read together,
+    /// by queue.
     async fn known(
         &self,
         ended: &[Ended],
@@ -326,8 +329,8 @@ impl Remote<'_> {
         judged
     }
 
-    /// What is known now. What the store does not tell is left out. The host is this process's: of the worker's only its name
-    /// is known.
+    /// What is known now. What the store does not tell is left out. The host is this process's: of
+    /// the worker's only its name is known.
     async fn context(&self) -> Context {
         let now = self.backstop.now();
         let queues = self.backstop.store().queues(now).await.unwrap_or_default();
@@ -376,8 +379,8 @@ fn worker_of(job: &Job) -> WorkerName {
     )
 }
 
-/// The run that a ticket is for. A job that has gone on since is judged as it was: the store then refuses, or recognises what it
-/// was told before.
+/// The run that a ticket is for. A job that has gone on since is judged as it was: the store then
+/// refuses, or recognises what it was told before.
 fn run_of(job: Job, ticket: Ticket) -> Leased {
     let rerun = (ticket.past.lost_leases > 0)
         .then(|| job.history.rerun(ticket.past.began_at))

@@ -1,9 +1,11 @@
-//! Workers elsewhere run suspects alone, too: of the jobs that have lost a worker lately, as [`backstop_core::blame`] says, each of them has one
-//! at a time, however many requests it makes and whichever process answers them. When it dies, there is one name.
+//! Workers elsewhere run suspects alone, too: of the jobs that have lost a worker lately, as
+//! [`backstop_core::blame`] says, each of them has one at a time, however many requests it makes
+//! and whichever process answers them. When it dies, there is one name.
 //!
-//! Which one it has is written in a cell, `suspects/WORKER`, before it is handed out. The place is free again when that lease has ended or
-//! expired: nobody has to give it back, and nobody can leave it taken. A worker that is started anew under the same name may be handed the
-//! very job it died with: the store has just leased it, so its earlier lease is over.
+//! Which one it has is written in a cell, `suspects/WORKER`, before it is handed out. The place is
+//! free again when that lease has ended or expired: nobody has to give it back, and nobody can
+//! leave it taken. A worker that is started anew under the same name may be handed the very job it
+//! died with: the store has just leased it, so its earlier lease is over.
 
 use super::Remote;
 use crate::idempotence::cell_name;
@@ -18,7 +20,8 @@ use std::collections::BTreeSet;
 
 /// What the names of the cells begin with.
 pub(crate) const SUSPECTS: &str = "suspects/";
-/// A suspect whose worker has one goes back for so long: the same worker would otherwise get it again with its next request.
+/// A suspect whose worker has one goes back for so long: the same worker would otherwise get it
+/// again with its next request.
 const WAIT: Span = Span::secs(1);
 
 /// Which suspect a worker has, or had last.
@@ -30,7 +33,8 @@ struct Taken {
     worker: String,
     queue: QueueName,
     job: JobId,
-    /// So that each lease writes the cell: of two requests that found the same place free, one is refused.
+    /// So that each lease writes the cell: of two requests that found the same place free, one is
+    /// refused.
     lease: i64,
 }
 
@@ -58,8 +62,8 @@ impl Place {
 }
 
 impl Remote<'_> {
-    /// Those of `runs` that this worker may have beside each other, and how the others go back, not charged. `has_suspect`: one is in the
-    /// answer already.
+    /// Those of `runs` that this worker may have beside each other, and how the others go back, not
+    /// charged. `has_suspect`: one is in the answer already.
     pub(super) async fn beside_each_other(
         &self,
         runs: Vec<Leased>,
@@ -92,7 +96,8 @@ impl Remote<'_> {
         Ok((may, back.collect()))
     }
 
-    /// Takes the one place for suspects of this worker, unless it has one. `claimed`: the leases of all suspects of this claim.
+    /// Takes the one place for suspects of this worker, unless it has one. `claimed`: the leases of
+    /// all suspects of this claim.
     async fn take_place(
         &self,
         worker: &WorkerName,

@@ -74,7 +74,8 @@ async fn what_was_handed_out_before_something_failed_is_handed_out() {
     let queues = ["q", "other"]
         .map(|name| QueueName::new(name).unwrap())
         .to_vec();
-    // The order, the beat, the card (read and written), the claim and the gates; then the second claim, twice.
+    // The order, the beat, the card (read and written), the claim and the gates; then the second
+    // claim, twice.
     fail(
         &store,
         &[
@@ -124,7 +125,8 @@ async fn leave_for_what_cannot_be_judged_is_given_back() {
         Attendance::default(),
     );
     let remote = backstop.remote(&config, &attendance);
-    // The order, the beat, the card and the leave (both read and written), the claim; then the gates.
+    // The order, the beat, the card and the leave (both read and written), the claim; then the
+    // gates.
     fail(
         &store,
         &[

@@ -4,7 +4,8 @@ use backstop_core::{JobId, Lease, LeaseNumber, Leased, QueueName, Span, Time};
 use std::fmt;
 use std::str::FromStr;
 
-/// The right to end a run, in the hands of a worker elsewhere. Written as one word that says nothing to whoever carries it.
+/// The right to end a run, in the hands of a worker elsewhere. Written as one word that says
+/// nothing to whoever carries it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ticket {
     pub(super) number: LeaseNumber,
@@ -54,12 +55,14 @@ impl Ticket {
         }
     }
 
-    /// The queue of its job, as it says itself. The number beside it is known only to whoever took the job from there.
+    /// The queue of its job, as it says itself. The number beside it is known only to whoever took
+    /// the job from there.
     pub const fn queue(&self) -> &QueueName {
         &self.queue
     }
 
-    /// The ticket that `text` is; `before` is one whose queue it likely shares, so that a batch of one queue makes its name once.
+    /// The ticket that `text` is; `before` is one whose queue it likely shares, so that a batch of
+    /// one queue makes its name once.
     pub fn read(text: &str, before: Option<&Self>) -> Result<Self, NotATicket> {
         let mut parts = text.splitn(5, '-');
         let mut part = || parts.next().ok_or(NotATicket);

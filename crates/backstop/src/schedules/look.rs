@@ -1,7 +1,8 @@
-//! One look at a schedule: what nobody has entered is decided about, what is due is fired, and that is entered too.
+//! One look at a schedule: what nobody has entered is decided about, what is due is fired, and that
+//! is entered too.
 //!
-//! Safe in any number of processes at once, and to be cut off anywhere: what is agreed on and not done is seen by the
-//! next look, whoever takes it.
+//! Safe in any number of processes at once, and to be cut off anywhere: what is agreed on and not
+//! done is seen by the next look, whoever takes it.
 
 use super::metrics;
 use super::pages::{Pages, change_standing, forget_old};
@@ -13,10 +14,11 @@ use backstop_core::schedule::{
 };
 use backstop_core::{Span, Time};
 
-/// How far a schedule has been dealt with is written down this often, beside with every run: it is only needed to explain what
-/// is older than anybody looks back.
+/// How far a schedule has been dealt with is written down this often, beside with every run: it is
+/// only needed to explain what is older than anybody looks back.
 const SETTLED_PERIOD: Span = Span::hours(1);
-/// An instant that is agreed on and in no queue after this has lost its process. Well within what counts as fired in time.
+/// An instant that is agreed on and in no queue after this has lost its process. Well within what
+/// counts as fired in time.
 const PATIENCE: Span = Span::secs(3);
 /// A full queue is complained about this often.
 const COMPLAINT_PERIOD: Span = Span::minutes(1);
@@ -24,7 +26,8 @@ const COMPLAINT_PERIOD: Span = Span::minutes(1);
 /// What a process remembers of a schedule from one look to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Every instant up to here is dealt with. A process that starts looks through the whole window.
+    /// Every instant up to here is dealt with. A process that starts looks through the whole
+    /// window.
     settled: Option<Time>,
     /// What another process has agreed to fire is left to that one for so long.
     patience: Span,
@@ -34,7 +37,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// For one of many processes that look at the same moment: all but one find that there is nothing left to do.
+    /// For one of many processes that look at the same moment: all but one find that there is
+    /// nothing left to do.
     pub(crate) fn among_many() -> Self {
         Self {
             patience: PATIENCE,
@@ -46,7 +50,8 @@ impl Memory {
 /// What a look found and did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Looked {
-    /// What this look entered as done: runs that are in their queue, instants skipped, missed or coalesced.
+    /// What this look entered as done: runs that are in their queue, instants skipped, missed or
+    /// coalesced.
     pub entered: Vec<Entry>,
     /// How many instants were missing when it came.
     pub missing: usize,
@@ -118,9 +123,9 @@ pub(crate) async fn look(
     })
 }
 
-/// What of all that is due, the oldest first, this look fires, and what it leaves to others. Its own is what it has agreed on, and what
-/// others have left for too long; before that it fires all that is older, whoever agreed on it: so no run comes into its queue ahead of an
-/// older one.
+/// What of all that is due, the oldest first, this look fires, and what it leaves to others. Its
+/// own is what it has agreed on, and what others have left for too long; before that it fires all
+/// that is older, whoever agreed on it: so no run comes into its queue ahead of an older one.
 fn to_fire(
     mut due: Vec<Entry>,
     own: &[Entry],
@@ -135,7 +140,8 @@ fn to_fire(
     (due, others)
 }
 
-/// Puts the jobs of due instants into their queue; answers what became of those that are in it, or never will be.
+/// Puts the jobs of due instants into their queue; answers what became of those that are in it, or
+/// never will be.
 async fn fire(backstop: &Backstop, schedule: &Schedule, due: &[Entry]) -> Answer<Vec<Entry>> {
     if due.is_empty() {
         return Ok(Vec::new());

@@ -6,10 +6,11 @@
 //! | `backstop_schedule_lateness_seconds` (histogram) | from an instant to the arrival of its job in the queue |
 //! | `backstop_schedule_missing` (gauge) | instants found missing by the latest look, a minute ago at most |
 //!
-//! A counter is born with what it counts first, and Prometheus sees no increase in that: alerts for what was given up go by
-//! `backstop_schedule_given_up`, which a server reads from the ledger.
+//! A counter is born with what it counts first, and Prometheus sees no increase in that: alerts for
+//! what was given up go by `backstop_schedule_given_up`, which a server reads from the ledger.
 //!
-//! An instant is counted by the process that entered it: summed over all processes each counts once.
+//! An instant is counted by the process that entered it: summed over all processes each counts
+//! once.
 
 use backstop_core::ScheduleName;
 use backstop_core::schedule::Entry;

@@ -51,7 +51,8 @@ pub struct ScheduleStatus {
     pub last: Option<Last>,
     /// Since when it is paused, if it is.
     pub paused: Option<Time>,
-    /// How many runs are missing, and still to be dealt with: nobody has entered what became of them, or they are in no queue yet.
+    /// How many runs are missing, and still to be dealt with: nobody has entered what became of
+    /// them, or they are in no queue yet.
     pub missing: usize,
 }
 
@@ -102,7 +103,8 @@ pub enum TriggerError {
 }
 
 impl Schedules<'_> {
-    /// Looks at these schedules once, fires what is due and enters what became of all others. Workers do this by themselves.
+    /// Looks at these schedules once, fires what is due and enters what became of all others.
+    /// Workers do this by themselves.
     pub async fn look(&self, schedules: &[Schedule]) -> Answer<Vec<Looked>> {
         let mut looked = Vec::with_capacity(schedules.len());
         for schedule in schedules {
@@ -154,14 +156,15 @@ impl Schedules<'_> {
         newest(self.0, name, limit).await
     }
 
-    /// The instants of these schedules that are missing at `at`, whatever became of them or is to: also those that were given up. By
-    /// instant, then by name.
+    /// The instants of these schedules that are missing at `at`, whatever became of them or is to:
+    /// also those that were given up. By instant, then by name.
     pub async fn missed(
         &self,
         schedules: &[Schedule],
         at: Time,
     ) -> Answer<Vec<(Time, ScheduleName)>> {
-        // What is agreed to be fired and in no queue yet, and what was given up, is as missing as what nobody has seen.
+        // What is agreed to be fired and in no queue yet, and what was given up, is as missing as
+        // what nobody has seen.
         self.all_missing(schedules, at, answered).await
     }
 
@@ -215,13 +218,14 @@ impl Schedules<'_> {
         Ok(found)
     }
 
-    /// Those of them, now, that are still to be dealt with: nobody has entered what became of them, or they are in no queue yet.
+    /// Those of them, now, that are still to be dealt with: nobody has entered what became of them,
+    /// or they are in no queue yet.
     pub async fn unfired(&self, schedules: &[Schedule]) -> Answer<Vec<(Time, ScheduleName)>> {
         self.all_missing(schedules, self.0.now(), settled).await
     }
 
-    /// How many instants of a schedule were given up since then: counted as missed, or skipped by its policy. By when that was entered,
-    /// however old the instants are.
+    /// How many instants of a schedule were given up since then: counted as missed, or skipped by
+    /// its policy. By when that was entered, however old the instants are.
     pub async fn given_up(&self, schedule: &Schedule, since: Time) -> Answer<usize> {
         given_up(
             self.0,
@@ -298,7 +302,8 @@ impl Schedules<'_> {
         Ok(Triggered { id, instant })
     }
 
-    /// Pauses a schedule on all processes, until it is resumed: instants from now on are skipped. Whether it was not paused before.
+    /// Pauses a schedule on all processes, until it is resumed: instants from now on are skipped.
+    /// Whether it was not paused before.
     pub async fn pause(&self, name: &ScheduleName) -> Answer<bool> {
         let now = self.0.now();
         Ok(
@@ -308,7 +313,8 @@ impl Schedules<'_> {
         )
     }
 
-    /// Sets a paused schedule going again; what fell into the pause stays skipped. Whether it was paused.
+    /// Sets a paused schedule going again; what fell into the pause stays skipped. Whether it was
+    /// paused.
     pub async fn resume(&self, name: &ScheduleName) -> Answer<bool> {
         if standing(self.0, name).await?.is_none() {
             return Ok(false);

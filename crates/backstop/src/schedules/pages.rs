@@ -8,7 +8,8 @@ use backstop_core::schedule::{Day, Entry, Page, Schedule, Standing, What, Why};
 use backstop_core::{ScheduleName, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Twice as many pages as a ledger is kept for: what a clock that is ahead enters does not push out what was there before.
+/// Twice as many pages as a ledger is kept for: what a clock that is ahead enters does not push out
+/// what was there before.
 const PAGES_KEPT: usize = 66;
 
 pub(super) const STANDINGS: &str = "schedules/";
@@ -113,7 +114,8 @@ impl<'a> Pages<'a> {
             .collect()
     }
 
-    /// The instants that nobody misses: they have a run, another one stands for them, or they fell into a pause.
+    /// The instants that nobody misses: they have a run, another one stands for them, or they fell
+    /// into a pause.
     pub(super) fn answered(&self) -> BTreeSet<Time> {
         let is_answered = |what: What| {
             what.has_job() || matches!(what, What::Coalesced(_) | What::Skipped(Why::Paused))
@@ -124,7 +126,8 @@ impl<'a> Pages<'a> {
             .collect()
     }
 
-    /// The instants that nothing is left to do about: all that have an entry, but for those that are in no queue yet.
+    /// The instants that nothing is left to do about: all that have an entry, but for those that
+    /// are in no queue yet.
     pub(super) fn settled(&self) -> BTreeSet<Time> {
         self.entries()
             .filter(|entry| entry.what != What::Due)
@@ -150,10 +153,12 @@ impl<'a> Pages<'a> {
             .filter(move |entry| !entry.is_void(now))
     }
 
-    /// Enters what was decided where nobody was faster; answers those that count. Days go in their order: should this be cut
-    /// off, what is left over is the newest, and whoever comes next decides about that alone.
+    /// Enters what was decided where nobody was faster; answers those that count. Days go in their
+    /// order: should this be cut off, what is left over is the newest, and whoever comes next
+    /// decides about that alone.
     pub(super) async fn enter(&mut self, entries: &[Entry]) -> Answer<Vec<Entry>> {
-        // By the clock at that very moment: a process that was held up must not take what others entered meanwhile for a mistake.
+        // By the clock at that very moment: a process that was held up must not take what others
+        // entered meanwhile for a mistake.
         let backstop = self.backstop;
         self.write(entries, |page, entry| page.enter(entry, backstop.now()))
             .await
@@ -220,9 +225,10 @@ pub(super) async fn newest(
     Ok(entries)
 }
 
-/// How many instants were given up since then, by when that was entered. Instants may be as old as the ledger: whoever comes back after
-/// a long absence enters all of it at once, as one stretch up to now. So days before `sure` are read until one is found that has
-/// entries, and none of them since then.
+/// How many instants were given up since then, by when that was entered. Instants may be as old as
+/// the ledger: whoever comes back after a long absence enters all of it at once, as one stretch up
+/// to now. So days before `sure` are read until one is found that has entries, and none of them
+/// since then.
 pub(super) async fn given_up(
     backstop: &Backstop,
     name: &ScheduleName,
@@ -254,8 +260,9 @@ pub(super) async fn given_up(
     Ok(count)
 }
 
-/// Removes pages older than a ledger is kept, but never the newest [`PAGES_KEPT`]: to a clock that is a year ahead all of them are old, and
-/// once it is right again they say what must not be fired a second time.
+/// Removes pages older than a ledger is kept, but never the newest [`PAGES_KEPT`]: to a clock that
+/// is a year ahead all of them are old, and once it is right again they say what must not be fired
+/// a second time.
 pub(super) async fn forget_old(backstop: &Backstop, name: &ScheduleName, now: Time) -> Answer<()> {
     let first_kept = page_cell(name, Day::of(now.before(LEDGER_KEPT)));
     // By name is by day: the first page has the oldest.

@@ -1,7 +1,8 @@
 //! Jobs that are looked for in order to be changed.
 //!
-//! Each is met at most once, however its state moves while the walk goes on: a job that is retried, fails and waits again is not retried a
-//! second time by one command. Lists by due time cannot be walked for that: the change itself moves a job to a place further on.
+//! Each is met at most once, however its state moves while the walk goes on: a job that is retried,
+//! fails and waits again is not retried a second time by one command. Lists by due time cannot be
+//! walked for that: the change itself moves a job to a place further on.
 //!
 //! | state that is meant | walked | why no job comes twice |
 //! |---|---|---|
@@ -9,9 +10,9 @@
 //! | scheduled, ready, retrying | newest arrival first, others are passed over | the same |
 //! | done, dead, cancelled | newest end first | one that ends again ends later, which is in front of the walk |
 //!
-//! What arrives meanwhile is in front of the walk too, and is not met. As by any other filter, a job fits only if the action could apply to
-//! it; one that has left its state between the look and the change no longer fits. What is refused are jobs whose unique key has a new
-//! holder.
+//! What arrives meanwhile is in front of the walk too, and is not met. As by any other filter, a
+//! job fits only if the action could apply to it; one that has left its state between the look and
+//! the change no longer fits. What is refused are jobs whose unique key has a new holder.
 
 use super::{OfSearch, READ_MAX, Search, sift};
 use crate::client::Backstop;
@@ -43,7 +44,8 @@ pub struct Tally {
 }
 
 impl Backstop {
-    /// The next jobs that fit and that `action` applies to; none of them comes twice in one walk, from `None` to where there is no `next`.
+    /// The next jobs that fit and that `action` applies to; none of them comes twice in one walk,
+    /// from `None` to where there is no `next`.
     pub async fn to_change(
         &self,
         search: &Search,
@@ -73,7 +75,8 @@ impl Backstop {
         })
     }
 
-    /// Counts the jobs that fit and that `action` applies to: up to `max` of them, and for not much longer than `within`.
+    /// Counts the jobs that fit and that `action` applies to: up to `max` of them, and for not much
+    /// longer than `within`.
     pub async fn count_to_change(
         &self,
         search: &Search,

@@ -1,4 +1,5 @@
-//! Connections to MySQL and MariaDB: with TLS where the address asks for it, and then always with the server's certificate and name checked.
+//! Connections to MySQL and MariaDB: with TLS where the address asks for it, and then always with
+//! the server's certificate and name checked.
 
 use crate::address::Address;
 use backstop_core::Span;
@@ -94,7 +95,8 @@ impl Dial {
     }
 }
 
-/// A connection of one's own. A change counts the rows it found, also where it left them as they were.
+/// A connection of one's own. A change counts the rows it found, also where it left them as they
+/// were.
 pub(crate) async fn connect(address: &Address) -> mysql_async::Result<Conn> {
     let dial = Dial::new(address.as_written()).map_err(|wrong| Error::Other(wrong.into()))?;
     Conn::new(dial.opts()?.client_found_rows(true)).await

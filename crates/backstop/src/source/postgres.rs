@@ -1,4 +1,5 @@
-//! Connections to a PostgreSQL server that holds rows of users', under the same rules as the store's.
+//! Connections to a PostgreSQL server that holds rows of users', under the same rules as the
+//! store's.
 
 use crate::address::Address;
 use backstop_core::port::StoreError;

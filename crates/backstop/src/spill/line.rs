@@ -1,7 +1,9 @@
-//! One dead letter as one line of text: a record and its checksum, so that what a crash tore is recognised.
+//! One dead letter as one line of text: a record and its checksum, so that what a crash tore is
+//! recognised.
 //!
-//! `{"crc32":"1a2b3c4d","record":{…}}`. The checksum is over the bytes of the record as they stand in the line. A payload is
-//! kept as a text: it comes back to the byte, and its line breaks do not end the line.
+//! `{"crc32":"1a2b3c4d","record":{…}}`. The checksum is over the bytes of the record as they stand
+//! in the line. A payload is kept as a text: it comes back to the byte, and its line breaks do not
+//! end the line.
 
 use backstop_core::failure::History;
 use backstop_core::port::Burial;

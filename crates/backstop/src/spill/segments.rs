@@ -1,7 +1,8 @@
 //! The files of a spill directory: written, sealed, taken over and removed. Knows no store.
 //!
-//! Whoever writes a segment, or takes one in, holds a lock on the file that ends with its process: a locked segment is left
-//! alone, one that can be locked belongs to whoever locks it. Only the holder removes a segment, and no name is used twice.
+//! Whoever writes a segment, or takes one in, holds a lock on the file that ends with its process:
+//! a locked segment is left alone, one that can be locked belongs to whoever locks it. Only the
+//! holder removes a segment, and no name is used twice.
 
 use super::line::{BadLine, decode};
 use super::{SpillError, SpillSettings};
@@ -27,8 +28,8 @@ const NAMES_MAX: u32 = 100;
 pub(crate) struct Segments {
     settings: SpillSettings,
     random: Random,
-    /// The process and a random part: the names of its segments begin with it. Drawn with the first one: whoever never spills
-    /// has the same random numbers as ever.
+    /// The process and a random part: the names of its segments begin with it. Drawn with the first
+    /// one: whoever never spills has the same random numbers as ever.
     owner: Option<String>,
     sequence: u32,
     /// The one that is written.
@@ -81,7 +82,8 @@ impl Segments {
         }
     }
 
-    /// Writes a line durably, if there is room for it. Two processes at once may exceed the bound by a line.
+    /// Writes a line durably, if there is room for it. Two processes at once may exceed the bound
+    /// by a line.
     pub(crate) fn append(&mut self, line: &str) -> Result<PathBuf, SpillError> {
         let held = total_bytes(&self.settings.directory)?;
         if held + line.len() as u64 >= self.settings.total_bytes_max {
@@ -130,8 +132,8 @@ impl Segments {
             .collect())
     }
 
-    /// Ends a round with a segment: what is left of it is written anew, if that makes a difference, before it is removed. A
-    /// crash in between leaves lines twice; taken in, they are one.
+    /// Ends a round with a segment: what is left of it is written anew, if that makes a difference,
+    /// before it is removed. A crash in between leaves lines twice; taken in, they are one.
     pub(crate) fn settle(&mut self, path: &Path, rest: &Rest) -> Result<(), SpillError> {
         if !rest.bad.is_empty() {
             set_aside(&path.with_extension(SET_ASIDE), &rest.bad)?;
@@ -181,7 +183,8 @@ impl Segments {
         let written = segment.append(text.as_bytes());
         match written {
             Ok(()) => self.open = Some(segment),
-            // What a failed write or fsync left behind is not to be relied on; nothing more is written there.
+            // What a failed write or fsync left behind is not to be relied on; nothing more is
+            // written there.
             Err(_) => self.sealed.push(segment),
         }
         written.map_err(|cause| SpillError::disk("writing to", &path, cause))?;
@@ -216,14 +219,16 @@ impl Segments {
             }
             _ => self.sealed.retain(|segment| segment.path != path),
         }
-        // Unsynced, the segment may come back after a power cut; its dead letters are known by then.
+        // Unsynced, the segment may come back after a power cut; its dead letters are known by
+        // then.
         sync_directory(&self.settings.directory)
             .map_err(|cause| SpillError::disk("fsyncing", &self.settings.directory, cause))
     }
 }
 
 impl Segment {
-    /// A new file, locked; `None` if the name is taken, or if somebody took it for a dead process's in between.
+    /// A new file, locked; `None` if the name is taken, or if somebody took it for a dead process's
+    /// in between.
     fn create(path: &Path) -> io::Result<Option<Self>> {
         let file = match OpenOptions::new()
             .append(true)
@@ -241,7 +246,8 @@ impl Segment {
         }))
     }
 
-    /// A dead process's segment, locked; `None` if its process lives, or somebody else has it or had it.
+    /// A dead process's segment, locked; `None` if its process lives, or somebody else has it or
+    /// had it.
     fn adopt(path: &Path) -> io::Result<Option<Self>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -351,7 +357,8 @@ fn files_in(directory: &Path, ending: &str) -> Result<Vec<(PathBuf, u64)>, Spill
     Ok(files)
 }
 
-/// Keeps lines that nobody could read, for whoever can. Written whole, so that a repetition changes nothing.
+/// Keeps lines that nobody could read, for whoever can. Written whole, so that a repetition changes
+/// nothing.
 fn set_aside(path: &Path, lines: &[Vec<u8>]) -> Result<(), SpillError> {
     let mut text = lines.join(&b'\n');
     text.push(b'\n');

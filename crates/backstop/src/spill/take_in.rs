@@ -67,7 +67,8 @@ impl Inner {
         for path in self.on_disk(Segments::adopt).await?? {
             self.take_segment(path, &mut taken).await;
         }
-        // The one being written comes last, and only if the store answers: every sealing makes another file.
+        // The one being written comes last, and only if the store answers: every sealing makes
+        // another file.
         if !taken.is_cut_short()
             && let Some(path) = self.on_disk(Segments::seal).await?
         {
@@ -122,8 +123,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Offers a batch to the store; answers the lines it did not take. If it refuses the batch as a whole, each is offered by
-    /// itself, so that one does not keep out the others.
+    /// Offers a batch to the store; answers the lines it did not take. If it refuses the batch as a
+    /// whole, each is offered by itself, so that one does not keep out the others.
     async fn bury(&self, batch: Vec<Entry>, taken: &mut TakenIn) -> Vec<String> {
         if taken.is_cut_short() {
             return batch.into_iter().map(|entry| entry.line).collect();

@@ -117,7 +117,8 @@ impl Changes {
     }
 }
 
-/// The spreads of each subject from one time to another, both included, in the order of the subjects.
+/// The spreads of each subject from one time to another, both included, in the order of the
+/// subjects.
 pub(super) async fn read(
     backstop: &Backstop,
     grain: Grain,

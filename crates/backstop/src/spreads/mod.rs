@@ -1,8 +1,10 @@
-//! How long runs took and how long their jobs waited, by queue and by kind: counted by whoever runs jobs, kept in the store.
+//! How long runs took and how long their jobs waited, by queue and by kind: counted by whoever runs
+//! jobs, kept in the store.
 //!
-//! A process counts in memory what ends in it and adds it to the store once a minute: a few calls, however many jobs there were. What
-//! is added is merged with what others added, so that any number of processes tell one story. What a process that is killed had not
-//! added yet, or what the store did not take, is not in the charts; nothing else depends on it.
+//! A process counts in memory what ends in it and adds it to the store once a minute: a few calls,
+//! however many jobs there were. What is added is merged with what others added, so that any number
+//! of processes tell one story. What a process that is killed had not added yet, or what the store
+//! did not take, is not in the charts; nothing else depends on it.
 //!
 //! | cell | what is in it | kept for |
 //! |---|---|---|
@@ -18,8 +20,9 @@
 //!
 //! Whoever was not heard of for a week makes room; what finds none is in the sums.
 //!
-//! A run of a worker elsewhere counts for its kind in the process that handed it out, if it ends there and not too many others were handed
-//! out meanwhile. Whether it failed makes no difference to that: shares of failures are true, of fewer runs.
+//! A run of a worker elsewhere counts for its kind in the process that handed it out, if it ends
+//! there and not too many others were handed out meanwhile. Whether it failed makes no difference
+//! to that: shares of failures are true, of fewer runs.
 
 mod kept;
 mod roster;
@@ -36,11 +39,13 @@ use roster::Roster;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Minutes that are counted before they are added to the store; of more than these the oldest are dropped.
+/// Minutes that are counted before they are added to the store; of more than these the oldest are
+/// dropped.
 const MINUTES_MAX: usize = 10;
 /// Kinds that are told apart in a minute; the runs of others count for their queue alone.
 const KINDS_APART_MAX: usize = 200;
-/// Queues and kinds that are told apart in a minute; the runs of further queues count in the sum alone.
+/// Queues and kinds that are told apart in a minute; the runs of further queues count in the sum
+/// alone.
 const APART_MAX: usize = 1_000;
 /// Runs handed to workers elsewhere that are remembered, twice over.
 const HANDED_MAX: usize = 10_000;
@@ -127,7 +132,8 @@ impl Tally {
         minutes.entry(minute).or_default().note(ran);
     }
 
-    /// Remembers a run that was handed to a worker elsewhere: its ticket does not say of which kind it is.
+    /// Remembers a run that was handed to a worker elsewhere: its ticket does not say of which kind
+    /// it is.
     pub(crate) fn handed(&self, job: JobId, lease: LeaseNumber, kind: Kind, wait: Span) {
         let mut counted = self.counted();
         if counted.handed.len() >= HANDED_MAX {
@@ -200,7 +206,8 @@ impl Spreads<'_> {
         Ok(read.pop().unwrap_or_default())
     }
 
-    /// How it went with every kind that is followed, from one time to another; those without a run are left out.
+    /// How it went with every kind that is followed, from one time to another; those without a run
+    /// are left out.
     pub async fn kinds(
         self,
         grain: Grain,
@@ -224,8 +231,9 @@ impl Spreads<'_> {
         Ok(summed.filter(|(_, _, spread)| spread.runs() > 0).collect())
     }
 
-    /// Adds to the store what was counted in this process. Workers and servers do this by themselves, once a minute. What the store
-    /// does not take is not counted: it may have taken it, and nothing is counted twice.
+    /// Adds to the store what was counted in this process. Workers and servers do this by
+    /// themselves, once a minute. What the store does not take is not counted: it may have taken
+    /// it, and nothing is counted twice.
     pub async fn write(self) -> Answer<()> {
         let (tally, now) = (self.0.tally(), self.0.now());
         let counted = tally.take();

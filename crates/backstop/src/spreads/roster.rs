@@ -1,4 +1,5 @@
-//! Which queues and kinds are followed one by one. Whoever is followed stays so while it is heard of.
+//! Which queues and kinds are followed one by one. Whoever is followed stays so while it is heard
+//! of.
 
 use backstop_core::{Kind, QueueName};
 use serde::{Deserialize, Serialize};

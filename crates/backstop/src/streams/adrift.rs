@@ -1,9 +1,11 @@
-//! Keys that go on without the store while it does not answer: records are handled at once, with misses, and the watermark
-//! moves in memory until it can be written.
+//! Keys that go on without the store while it does not answer: records are handled at once, with
+//! misses, and the watermark moves in memory until it can be written.
 //!
-//! A key that was in hand when the store fell silent goes on from there. Of any other only this process's last word is known, and
-//! others may have gone on since: see [`backstop_core::stream::Known`]. What cannot be handled now, since its handler failed or its key
-//! is halted, is not kept here: it goes to the store once that is back, or stays with whoever brought it.
+//! A key that was in hand when the store fell silent goes on from there. Of any other only this
+//! process's last word is known, and others may have gone on since: see
+//! [`backstop_core::stream::Known`]. What cannot be handled now, since its handler failed or its
+//! key is halted, is not kept here: it goes to the store once that is back, or stays with whoever
+//! brought it.
 
 use super::dead::Ground;
 use super::hand::{Called, call_handler, note_down};
@@ -67,14 +69,16 @@ impl Adrift {
             return;
         }
         if known.len() >= KNOWN_MAX && !known.contains_key(window.key()) {
-            // Any one will do: what is forgotten is looked up, unless the store falls silent at this very time.
+            // Any one will do: what is forgotten is looked up, unless the store falls silent at
+            // this very time.
             let one = known.keys().next().cloned();
             one.and_then(|one| known.remove(&one));
         }
         known.insert(window.key().clone(), now);
     }
 
-    /// Some of the keys that went on without the store and that nobody works on; none while others are taken back.
+    /// Some of the keys that went on without the store and that nobody works on; none while others
+    /// are taken back.
     pub(super) fn to_write_back(&self, max: usize) -> Vec<StreamKey> {
         let lanes = self.lanes();
         let idle = lanes.iter().filter(|(_, lane)| lane.try_lock().is_ok());
@@ -175,7 +179,8 @@ async fn handle_key(
     }
     let mut lane = loop {
         let lane = shared.adrift.lane(&key)?.lock_owned().await;
-        // Somebody took it back to the store while it was waited for: the next one begins with what is known now.
+        // Somebody took it back to the store while it was waited for: the next one begins with what
+        // is known now.
         if lane.is_some() {
             break lane;
         }
@@ -210,7 +215,8 @@ async fn handle_key(
     ))
 }
 
-/// Does all there is to do; a failing event is tried again here until the store is back, since nothing else would remember it.
+/// Does all there is to do; a failing event is tried again here until the store is back, since
+/// nothing else would remember it.
 async fn work(shared: &Arc<Shared>, window: &mut Window) -> Told {
     let (mut became, tenure) = (Told::new(), Tenure::without_store());
     loop {

@@ -1,7 +1,8 @@
 //! Records that came together: taken to their keys, worked through, and written down, all at once.
 //!
-//! One take brings all keys. Each key is worked through by a [`Hand`]; what the hands have to say is written together by the
-//! [`Outlet`]. A batch in order is two round trips: the take, and one advance.
+//! One take brings all keys. Each key is worked through by a [`Hand`]; what the hands have to say
+//! is written together by the [`Outlet`]. A batch in order is two round trips: the take, and one
+//! advance.
 
 use super::adrift;
 use super::hand::{Ended, Hand};
@@ -52,7 +53,8 @@ impl Batch {
         }
     }
 
-    /// Works the batch through; whoever waits for the answer may go away, what has begun is brought to its end.
+    /// Works the batch through; whoever waits for the answer may go away, what has begun is brought
+    /// to its end.
     pub(super) async fn run(self) -> Answer<Vec<Became>> {
         let tasks = self.shared.batches.clone();
         let (count, stream) = (self.count, self.shared.name.clone());
@@ -103,7 +105,8 @@ impl Batch {
                 (stored, own)
             });
             let hands: Vec<(StoredKey, Placed)> = hands.collect();
-            // Whatever becomes of the one, the other is brought to its end: its keys are in our hands.
+            // Whatever becomes of the one, the other is brought to its end: its keys are in our
+            // hands.
             let worked = work_through(&shared, number, hands, Brought::Here);
             let (busy, worked) = tokio::join!(put_by(&shared, part), worked);
             answers.extend(busy?);
@@ -113,7 +116,8 @@ impl Batch {
     }
 }
 
-/// Takes keys; `None` if the store does not answer, and what is to be done is to be done without it.
+/// Takes keys; `None` if the store does not answer, and what is to be done is to be done without
+/// it.
 pub(super) async fn take(
     shared: &Arc<Shared>,
     wanted: Wanted,
@@ -157,7 +161,8 @@ pub(super) async fn take(
     }
 }
 
-/// Puts records by whose keys somebody else works on: that one, or the next to look, deals with them.
+/// Puts records by whose keys somebody else works on: that one, or the next to look, deals with
+/// them.
 async fn put_by(shared: &Arc<Shared>, busy: HashMap<StreamKey, Placed>) -> Answer<Answers> {
     if busy.is_empty() {
         return Ok(Vec::new());

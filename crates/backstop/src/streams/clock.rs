@@ -1,4 +1,5 @@
-//! Follows the store's clock, as a worker's keeper does: a process may serve streams and nothing else.
+//! Follows the store's clock, as a worker's keeper does: a process may serve streams and nothing
+//! else.
 
 use super::drain::take_to_work;
 use super::running::Shared;
@@ -36,8 +37,8 @@ pub(super) async fn clock_loop(shared: &Arc<Shared>, stop: &CancellationToken) {
     }
 }
 
-/// A key that waits by the time as it was before the clock was set back would wait for as long as that was wrong. Looked at
-/// again, its wait is no longer than its rules say.
+/// A key that waits by the time as it was before the clock was set back would wait for as long as
+/// that was wrong. Looked at again, its wait is no longer than its rules say.
 async fn shorten_waits(shared: &Arc<Shared>) -> Answer<()> {
     let mut after: Option<StreamKey> = None;
     loop {

@@ -88,7 +88,8 @@ pub(super) fn burial(event: &Event, death: Death, worker: &WorkerName, now: Time
 /// Bytes of something unreadable that are kept: what is around them must fit, too.
 const UNREADABLE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX / 8;
 
-/// The dead letter of bytes that are no record of the stream. `origin` names where they came from: the same is one letter.
+/// The dead letter of bytes that are no record of the stream. `origin` names where they came from:
+/// the same is one letter.
 pub(super) fn unreadable(
     stream: &StreamName,
     origin: &str,
@@ -133,7 +134,8 @@ pub(super) fn unreadable(
 pub(super) enum Ground {
     /// To the store only: while it has no room, the key waits.
     Store,
-    /// Wherever there is room, since the store is silent: the spill directory, at the worst the log.
+    /// Wherever there is room, since the store is silent: the spill directory, at the worst the
+    /// log.
     Anywhere,
 }
 

@@ -1,4 +1,5 @@
-//! Looks after keys that are due: waits that are over, records that arrived elsewhere, keys of dead workers.
+//! Looks after keys that are due: waits that are over, records that arrived elsewhere, keys of dead
+//! workers.
 
 use super::batch::{Brought, take, work_through};
 use super::metrics;
@@ -19,7 +20,8 @@ const LOOK_MAX: usize = 200;
 const LOOK_AGAIN_MIN: Span = Span::millis(1);
 /// Hints that come within this time are one.
 const HINTS_TOGETHER: Duration = Duration::from_millis(2);
-/// Keys that were due and are in hand at once. Those whose handlers hang do not keep others from being looked at.
+/// Keys that were due and are in hand at once. Those whose handlers hang do not keep others from
+/// being looked at.
 pub(super) const LOOKED_AFTER_MAX: usize = 10 * LOOK_MAX;
 /// Counts are looked at so often, for metrics and alarms.
 const WATCH_EVERY: Duration = Duration::from_mins(1);
@@ -69,8 +71,8 @@ async fn room(shared: &Shared) -> Option<SemaphorePermit<'_>> {
     Some(room)
 }
 
-/// How long nothing is due: no longer than a poll, since hints may not come, and some time at least, since a key whose time has
-/// come may still be under a lease that ends this very moment.
+/// How long nothing is due: no longer than a poll, since hints may not come, and some time at
+/// least, since a key whose time has come may still be under a lease that ends this very moment.
 fn wait_until(shared: &Shared, next: Option<Time>) -> Span {
     let until = next.map_or(shared.settings.poll, |next| next.since(shared.now()));
     until.max(LOOK_AGAIN_MIN).min(shared.settings.poll)
@@ -131,8 +133,8 @@ async fn look(shared: &Arc<Shared>, mut room: SemaphorePermit<'_>) -> Answer<Loo
     Ok(looked)
 }
 
-/// Takes these keys and works them through: those that went on without the store, now that it answers, and those whose wait must be
-/// set anew.
+/// Takes these keys and works them through: those that went on without the store, now that it
+/// answers, and those whose wait must be set anew.
 pub(super) async fn take_to_work(shared: &Arc<Shared>, keys: Vec<StreamKey>) {
     let worked = async {
         let Some((number, taken)) = take(shared, Wanted::Keys(keys)).await? else {

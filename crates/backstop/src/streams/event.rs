@@ -130,8 +130,8 @@ impl Event {
         }
     }
 
-    /// As JSON: `{"stream","key","position","effect","step","attempt","payload",…}`, with the payload as it came in. A payload that
-    /// is not JSON is left out.
+    /// As JSON: `{"stream","key","position","effect","step","attempt","payload",…}`, with the
+    /// payload as it came in. A payload that is not JSON is left out.
     pub fn to_json(&self) -> Vec<u8> {
         let raw = |payload: &Option<Payload>| {
             let bytes = payload.as_ref().map(Payload::as_bytes)?;

@@ -29,7 +29,8 @@ pub(super) struct Hand<'a> {
     seen: u64,
     /// The last turn that was said.
     turn: u32,
-    /// Whether anything was written: before that, somebody else knows nothing of what this one was given to take over.
+    /// Whether anything was written: before that, somebody else knows nothing of what this one was
+    /// given to take over.
     has_written: bool,
     tenure: Tenure<'a>,
     became: Told,
@@ -89,7 +90,8 @@ impl<'a> Hand<'a> {
                     note_down(self.shared, &mut self.became, self.window.key(), note)
                 }
                 Some(Step::Call(call)) => {
-                    // What was done is written before the next is begun, so that a crash repeats no more than that.
+                    // What was done is written before the next is begun, so that a crash repeats no
+                    // more than that.
                     if unwritten >= self.shared.settings.run {
                         let until = self.shared.now().after(self.shared.settings.lease);
                         if let Some(ended) = self.write(Then::Keep(until), outlet).await {

@@ -11,12 +11,12 @@ use backstop_core::{Kind, Lease, LeaseNumber, Leased, Payload, Priority, Time};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Handles what a stream brings, per key one event after the other and in the order of positions. Closures are the usual
-/// form.
+/// Handles what a stream brings, per key one event after the other and in the order of positions.
+/// Closures are the usual form.
 #[async_trait]
 pub trait StreamHandler: Send + Sync + 'static {
-    /// Handles one event. Until it answers, nothing else of the same key is handled. May be dropped at any await: when it takes
-    /// too long, or when the key's lease is lost.
+    /// Handles one event. Until it answers, nothing else of the same key is handled. May be dropped
+    /// at any await: when it takes too long, or when the key's lease is lost.
     async fn handle(&self, event: Event) -> Result<(), Fail>;
 }
 
@@ -31,7 +31,8 @@ where
     }
 }
 
-/// A handler of jobs that handles a stream: a command or a web service. Its payload is the event as JSON.
+/// A handler of jobs that handles a stream: a command or a web service. Its payload is the event as
+/// JSON.
 pub struct Command(Arc<dyn Handler>);
 
 impl Command {
@@ -77,8 +78,8 @@ fn as_job(event: &Event) -> Leased {
     }
 }
 
-/// Handles dead letters of a stream that somebody requeued: the event as it was, out of its order by then. A key that halted at it
-/// goes on past it.
+/// Handles dead letters of a stream that somebody requeued: the event as it was, out of its order
+/// by then. A key that halted at it goes on past it.
 pub(super) struct Letters {
     pub(super) handler: Arc<dyn StreamHandler>,
     pub(super) stream: Stream,

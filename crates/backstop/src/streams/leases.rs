@@ -144,8 +144,8 @@ impl<'a> Tenure<'a> {
     }
 }
 
-/// How long before the end of a lease the work on its key is called off: what runs on must have stopped before somebody
-/// else can begin.
+/// How long before the end of a lease the work on its key is called off: what runs on must have
+/// stopped before somebody else can begin.
 fn margin(shared: &Shared) -> Duration {
     Duration::from(shared.settings.lease) / 10
 }

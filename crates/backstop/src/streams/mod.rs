@@ -1,5 +1,6 @@
-//! Ordered streams: records that arrive out of order, twice, late or never are handled per key in the order of their
-//! positions, and what is missing is declared missing once, and only after it was waited for.
+//! Ordered streams: records that arrive out of order, twice, late or never are handled per key in
+//! the order of their positions, and what is missing is declared missing once, and only after it
+//! was waited for.
 //!
 //! ```
 //! use backstop::streams::{Event, Record, StreamSettings};
@@ -25,9 +26,10 @@
 //! # }
 //! ```
 //!
-//! When [`RunningStream::handle`] answers, each record has been handled, is held durably, or is known not to be wanted. A
-//! source that acknowledges its records only then loses none. What was in flight when a process is killed may be handled
-//! again; nothing else is, and nothing is handled out of order: a key is under a lease while it is worked on.
+//! When [`RunningStream::handle`] answers, each record has been handled, is held durably, or is
+//! known not to be wanted. A source that acknowledges its records only then loses none. What was in
+//! flight when a process is killed may be handled again; nothing else is, and nothing is handled
+//! out of order: a key is under a lease while it is worked on.
 //!
 //! The rules themselves are in [`backstop_core::stream`].
 

@@ -1,4 +1,5 @@
-//! A stream as producers and operators have it: put records by, look at keys, forget them, set them going again.
+//! A stream as producers and operators have it: put records by, look at keys, forget them, set them
+//! going again.
 
 use super::dead::{letter_id, letters_queue};
 use super::event::Effect;
@@ -63,8 +64,8 @@ impl Stream {
         &self.backstop
     }
 
-    /// Serves it in this process: records are handled here, and so are keys that are due. Must be called within a Tokio
-    /// runtime.
+    /// Serves it in this process: records are handled here, and so are keys that are due. Must be
+    /// called within a Tokio runtime.
     pub fn serve(
         &self,
         settings: StreamSettings,
@@ -83,8 +84,8 @@ impl Stream {
         RunningStream::start(self, settings, Arc::new(handler), services)
     }
 
-    /// Puts records by; whoever serves the stream deals with them. When it answers, those held are durable; answers in the
-    /// order of `records`. Offering a record again is harmless.
+    /// Puts records by; whoever serves the stream deals with them. When it answers, those held are
+    /// durable; answers in the order of `records`. Offering a record again is harmless.
     pub async fn offer(&self, records: Vec<Record>) -> Answer<Vec<Offered>> {
         offer_in_parts(&self.backstop, &self.name, records).await
     }
@@ -122,7 +123,8 @@ impl Stream {
             .await
     }
 
-    /// Forgets a key: what it holds is gone, and the next record is its first. `None` if nobody has heard of it.
+    /// Forgets a key: what it holds is gone, and the next record is its first. `None` if nobody has
+    /// heard of it.
     pub async fn forget(&self, key: &StreamKey) -> Answer<Option<Forgotten>> {
         self.clear(key, false).await
     }
@@ -149,8 +151,8 @@ impl Stream {
         Ok(true)
     }
 
-    /// Sets a halted key going again, with the record it halted at or past it; whether it was halted. A record that is tried again
-    /// here is no dead letter any more.
+    /// Sets a halted key going again, with the record it halted at or past it; whether it was
+    /// halted. A record that is tried again here is no dead letter any more.
     pub async fn resume(&self, key: &StreamKey, resume: Resume) -> Answer<bool> {
         let Some(position) = self.halted_at(key).await? else {
             return Ok(false);
@@ -161,7 +163,8 @@ impl Stream {
         self.set_going(key, resume).await
     }
 
-    /// A key that halted at this position goes on past it: its dead letter was requeued and handled.
+    /// A key that halted at this position goes on past it: its dead letter was requeued and
+    /// handled.
     pub(super) async fn go_past(&self, key: &StreamKey, position: i64) -> Answer<()> {
         if self.halted_at(key).await? == Some(position) {
             self.set_going(key, Resume::Past).await?;
@@ -291,7 +294,8 @@ impl Stream {
     }
 }
 
-/// Offers records in as many calls as their number and size ask for, again where the store did not answer.
+/// Offers records in as many calls as their number and size ask for, again where the store did not
+/// answer.
 pub(super) async fn offer_in_parts(
     backstop: &Backstop,
     stream: &StreamName,

@@ -107,8 +107,8 @@ impl Writer {
     }
 }
 
-/// Writes what was said. What the store refuses for good is refused alone, not with its neighbours: the rest is cut in half
-/// until only that is left.
+/// Writes what was said. What the store refuses for good is refused alone, not with its neighbours:
+/// the rest is cut in half until only that is left.
 async fn write(shared: &Shared, said: Vec<Said>) {
     let mut parts = vec![said];
     while let Some(mut part) = parts.pop().filter(|part| !part.is_empty()) {
@@ -175,7 +175,8 @@ async fn advance(shared: &Shared, advances: Vec<Advance>) -> Answer<Vec<Advanced
     }
 }
 
-/// The same, with leases that go on from now: whoever waited for company, or for the store, asked for less than is left by now.
+/// The same, with leases that go on from now: whoever waited for company, or for the store, asked
+/// for less than is left by now.
 fn renewed(shared: &Shared, advances: &[Advance], now: Time) -> Vec<Advance> {
     let then = |then: Then| match then {
         Then::Keep(_) => Then::Keep(now.after(shared.settings.lease)),

@@ -1,4 +1,5 @@
-//! Records as people and programs write them: with their key and position beside the payload, or with both somewhere in it.
+//! Records as people and programs write them: with their key and position beside the payload, or
+//! with both somewhere in it.
 
 use super::fields::StepField;
 use crate::config::StreamConfig;
@@ -28,7 +29,8 @@ pub struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// By what is said about the stream; `flagged` is a step that wins over what the configuration says.
+    /// By what is said about the stream; `flagged` is a step that wins over what the configuration
+    /// says.
     pub const fn new(config: &'a StreamConfig, flagged: Option<i64>) -> Self {
         Self { config, flagged }
     }

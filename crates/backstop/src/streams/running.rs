@@ -128,7 +128,8 @@ impl RunningStream {
             }
             Services::OwnThread => Some(own_thread(keep)?),
         };
-        // Among the batches, as it begins some: one it is about to take when the stream is stopped is waited for, too.
+        // Among the batches, as it begins some: one it is about to take when the stream is stopped
+        // is waited for, too.
         shared.batches.spawn({
             let shared = Arc::clone(&shared);
             async move { drain_loop(&shared).await }
@@ -149,8 +150,9 @@ impl RunningStream {
         })
     }
 
-    /// Takes records in. When it answers, each was handled, is held durably, or is known not to be wanted; answers in the
-    /// order of `records`. When it fails, some may have been handled: bringing the same records again is harmless.
+    /// Takes records in. When it answers, each was handled, is held durably, or is known not to be
+    /// wanted; answers in the order of `records`. When it fails, some may have been handled:
+    /// bringing the same records again is harmless.
     pub async fn handle(&self, records: Vec<Record>) -> Answer<Vec<Became>> {
         if self.shared.stop.is_cancelled() {
             return Err(StoreError::unavailable(
@@ -175,8 +177,9 @@ impl RunningStream {
         offer_in_parts(&self.shared.backstop, &self.shared.name, records).await
     }
 
-    /// Puts something aside that is no record of this stream, as a dead letter, so that what comes behind it can go on. `origin`
-    /// says where it came from, such as topic, partition and offset: put aside twice it is one letter.
+    /// Puts something aside that is no record of this stream, as a dead letter, so that what comes
+    /// behind it can go on. `origin` says where it came from, such as topic, partition and offset:
+    /// put aside twice it is one letter.
     pub async fn put_aside(&self, origin: &str, bytes: &[u8], error: &str) -> Answer<()> {
         let Shared {
             backstop,
@@ -194,7 +197,8 @@ impl RunningStream {
             })
     }
 
-    /// Runs dead letters of this stream that somebody requeued: for a worker of the queue [`super::letters_queue`].
+    /// Runs dead letters of this stream that somebody requeued: for a worker of the queue
+    /// [`super::letters_queue`].
     pub fn letters(&self) -> impl Handler + use<> {
         let Shared {
             backstop,

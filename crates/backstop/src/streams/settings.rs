@@ -16,14 +16,16 @@ pub struct StreamSettings {
     pub timeout: Option<Span>,
     /// How long a key stays with a process that gives no sign of life.
     pub lease: Span,
-    /// Calls for one key between two writes to the store. At 1, a killed process repeats at most the call that was in flight for
-    /// each key; with more, that many, and a batch with many records of one key costs fewer round trips.
+    /// Calls for one key between two writes to the store. At 1, a killed process repeats at most
+    /// the call that was in flight for each key; with more, that many, and a batch with many
+    /// records of one key costs fewer round trips.
     pub run: usize,
     /// The longest time between two looks for keys that are due; hints make it shorter.
     pub poll: Span,
     /// How long the first finished key of a batch waits for company before it is written.
     pub linger: Span,
-    /// How long the store may be silent before records are handled without it, at once and with misses.
+    /// How long the store may be silent before records are handled without it, at once and with
+    /// misses.
     pub patience: Span,
     /// How long a stopping stream waits for calls that are under way.
     pub grace: Span,

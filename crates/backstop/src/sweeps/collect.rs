@@ -1,5 +1,5 @@
-//! Findings made of rows as they come in: of each no more is kept than is asked for, and of all no more than so many bytes. A query may
-//! give rows that are large, and a hundred thousand of them.
+//! Findings made of rows as they come in: of each no more is kept than is asked for, and of all no
+//! more than so many bytes. A query may give rows that are large, and a hundred thousand of them.
 
 use super::{Found, Unusable, Wanted};
 use backstop_core::limits::SWEEP_BYTES_MAX;

@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 /// Letters of one page: their payloads come with them.
 const PAGE: usize = 100;
 
-/// Those of `keys` that a dead letter of the queue has. A dead job holds no key, so all letters are looked at, a page at a time: as many
-/// as the queue's bound, for as long as a run may take. To stop at fewer would end recovery just when much goes wrong.
+/// Those of `keys` that a dead letter of the queue has. A dead job holds no key, so all letters are
+/// looked at, a page at a time: as many as the queue's bound, for as long as a run may take. To
+/// stop at fewer would end recovery just when much goes wrong.
 pub(super) async fn with_letters(
     backstop: &Backstop,
     queue: &QueueName,

@@ -1,8 +1,9 @@
 //! Sweeps: looking for work that was lost before it reached us, and giving it a job.
 //!
-//! The row was written and the enqueue after it failed; somebody restored a backup; a job was deleted by mistake. A sweep is a query
-//! over the user's own tables for rows that are unprocessed and older than a threshold. What becomes of each is decided by
-//! [`backstop_core::sweep`]; the unique key that is made of the row makes it one job at most, however many sweep.
+//! The row was written and the enqueue after it failed; somebody restored a backup; a job was
+//! deleted by mistake. A sweep is a query over the user's own tables for rows that are unprocessed
+//! and older than a threshold. What becomes of each is decided by [`backstop_core::sweep`]; the
+//! unique key that is made of the row makes it one job at most, however many sweep.
 //!
 //! ```
 //! use backstop::sweeps::{FindError, Finder, Finding, Found, Sweep};
@@ -37,7 +38,8 @@
 //! # }
 //! ```
 //!
-//! A worker runs the sweeps it is given by itself, every [`Sweep::every`]; of many workers one does.
+//! A worker runs the sweeps it is given by itself, every [`Sweep::every`]; of many workers one
+//! does.
 
 mod collect;
 mod dead;
@@ -76,10 +78,12 @@ use std::sync::Arc;
 /// Looks for lost work. A query is one; anything else that can tell rows and their keys is another.
 #[async_trait]
 pub trait Finder: Send + Sync + 'static {
-    /// Unprocessed work from before `cutoff`, at most `max` of it; the oldest first, if there is an order.
+    /// Unprocessed work from before `cutoff`, at most `max` of it; the oldest first, if there is an
+    /// order.
     async fn find(&self, cutoff: Time, max: usize) -> Result<Found, FindError>;
 
-    /// The same for whoever needs a part of it. Of rows that are large a finder then need not hold more.
+    /// The same for whoever needs a part of it. Of rows that are large a finder then need not hold
+    /// more.
     async fn find_wanted(
         &self,
         cutoff: Time,
@@ -93,8 +97,8 @@ pub trait Finder: Send + Sync + 'static {
         Ok(found)
     }
 
-    /// Whether a job with this key, of the sweep's queue and kind, was made for a row of this finder's: asked when jobs are
-    /// compared with rows.
+    /// Whether a job with this key, of the sweep's queue and kind, was made for a row of this
+    /// finder's: asked when jobs are compared with rows.
     fn is_own(&self, _key: &UniqueKey) -> bool {
         true
     }
@@ -189,8 +193,8 @@ pub enum BadSweep {
 }
 
 impl Sweep {
-    /// A sweep with the usual settings: rows older than an hour, every half hour, at most 1,000 a run, each recovered at most three
-    /// times.
+    /// A sweep with the usual settings: rows older than an hour, every half hour, at most 1,000 a
+    /// run, each recovered at most three times.
     pub fn new(name: &str, queue: &str, finder: impl Finder) -> Result<Self, BadSweep> {
         // The same letters as a queue's, so that the name can stand in a cell's and in a label.
         QueueName::new(name).map_err(|_| BadSweep::Name(name.chars().take(128).collect()))?;
@@ -237,7 +241,8 @@ impl Sweep {
         Ok(self)
     }
 
-    /// A row that is found again after so many recoveries becomes a dead letter: its jobs end, and it stays unprocessed.
+    /// A row that is found again after so many recoveries becomes a dead letter: its jobs end, and
+    /// it stays unprocessed.
     pub fn max_recoveries(mut self, max: u32) -> Result<Self, BadSweep> {
         if !(1..=SWEEP_RECOVERIES_MAX).contains(&max) {
             return Err(range("max_recoveries", 1, SWEEP_RECOVERIES_MAX));

@@ -32,7 +32,8 @@ async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> 
         .map_err(|error| FindError::Failed(error.to_string()))?;
     let limit = search.limit;
     let found = read(&mut conn, search).await;
-    // Rows that were not asked for may still be on their way: the connection is closed, not cleaned.
+    // Rows that were not asked for may still be on their way: the connection is closed, not
+    // cleaned.
     drop(conn);
     found.map_err(|error| failure(&error, limit))?
 }

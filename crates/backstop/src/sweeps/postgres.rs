@@ -1,4 +1,5 @@
-//! A query on a PostgreSQL server: one read-only transaction, on a connection under the same rules as the store's.
+//! A query on a PostgreSQL server: one read-only transaction, on a connection under the same rules
+//! as the store's.
 
 use super::source::Search;
 use super::{FindError, Found};
@@ -34,8 +35,8 @@ async fn ask(address: &Address, search: Search<'_>) -> Result<Found, FindError> 
     let found = read(&client, search)
         .await
         .map_err(|error| failure(&error, limit))?;
-    // Nothing was written that could be committed. Where rows may still be on their way nobody waits for them: the connection ends, and
-    // the transaction with it.
+    // Nothing was written that could be committed. Where rows may still be on their way nobody
+    // waits for them: the connection ends, and the transaction with it.
     if found.as_ref().is_ok_and(|found| !found.is_cut) {
         let _ = client.batch_execute("ROLLBACK").await;
     }
@@ -124,7 +125,8 @@ fn values(json: &str) -> Vec<Value> {
     reader.deserialize_map(InOrder).unwrap_or_default()
 }
 
-/// An object's values in the order they are written in, with its numbers as exact as they are written.
+/// An object's values in the order they are written in, with its numbers as exact as they are
+/// written.
 struct InOrder;
 
 impl<'de> Visitor<'de> for InOrder {

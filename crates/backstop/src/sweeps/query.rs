@@ -49,8 +49,8 @@ impl Query {
     /// How long a query may take where nobody says.
     pub const TIMEOUT: Span = Span::minutes(1);
 
-    /// The query `sql` on the database at `url`. In `unique_key` and in the texts of `payload`, columns stand in braces; without a
-    /// payload the row itself is it.
+    /// The query `sql` on the database at `url`. In `unique_key` and in the texts of `payload`,
+    /// columns stand in braces; without a payload the row itself is it.
     pub fn new(
         url: &str,
         sql: &str,

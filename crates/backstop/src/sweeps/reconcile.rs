@@ -5,7 +5,8 @@
 //! | a row | older than the sweep's threshold, and no job of its key waits, is ready, or runs; also if its job is dead |
 //! | a job | of the sweep's queue and kind, alive, with a key of the sweep's making, and no row of any age has that key |
 //!
-//! Both are looked at in an order in which what is in hand matches: jobs before rows, and those without a row once more.
+//! Both are looked at in an order in which what is in hand matches: jobs before rows, and those
+//! without a row once more.
 
 use super::run::Sweeper;
 use super::{Report, SweepError, Wanted, dead, metrics};

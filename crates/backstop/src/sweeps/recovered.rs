@@ -1,4 +1,5 @@
-//! How often findings were recovered: a cell for each, for as long as the row is found or its job lives.
+//! How often findings were recovered: a cell for each, for as long as the row is found or its job
+//! lives.
 
 use super::Sweep;
 use crate::client::Backstop;
@@ -10,7 +11,8 @@ use backstop_core::{JobId, Span, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A recovery that was not repeated for so long is forgotten, also where more rows are found than one run looks at.
+/// A recovery that was not repeated for so long is forgotten, also where more rows are found than
+/// one run looks at.
 const REMEMBERED: Span = Span::days(30);
 
 /// What is remembered of a finding.
@@ -72,7 +74,8 @@ impl<'a> Recoveries<'a> {
             .map(|(_, recovered)| recovered)
     }
 
-    /// Counts one more for each of these. Where another process was faster it has counted the same recovery.
+    /// Counts one more for each of these. Where another process was faster it has counted the same
+    /// recovery.
     pub(super) async fn add(&self, keys: &[UniqueKey]) -> Answer<()> {
         let room = SWEEP_RECOVERED_MAX.saturating_sub(self.cells.len());
         let (known, new): (Vec<_>, Vec<_>) = keys.iter().partition(|key| self.of(key).is_some());
@@ -108,8 +111,8 @@ impl<'a> Recoveries<'a> {
             .await
     }
 
-    /// Forgets those whose row is no longer found and whose job is not on its way. `found` is all there is, or as much as one
-    /// run looks at; then only what is old goes.
+    /// Forgets those whose row is no longer found and whose job is not on its way. `found` is all
+    /// there is, or as much as one run looks at; then only what is old goes.
     pub(super) async fn clear(&self, found: &BTreeSet<&UniqueKey>, is_all: bool) -> Answer<()> {
         let now = self.backstop.now();
         let is_old = |recovered: &Recovered| now.since(recovered.at) > REMEMBERED;

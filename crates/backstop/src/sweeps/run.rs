@@ -1,4 +1,5 @@
-//! One run: look for rows, ask the store what it knows of them, let the core decide, enqueue, write down.
+//! One run: look for rows, ask the store what it knows of them, let the core decide, enqueue, write
+//! down.
 
 use super::recovered::Recoveries;
 use super::{FindError, Found, PastRun, Sweep, Wanted, dead, history, metrics, turn};
@@ -22,7 +23,8 @@ use tokio_util::task::AbortOnDropHandle;
 const DEADLINE: Duration =
     Duration::from_secs(SWEEP_RUN_MAX.as_micros().unsigned_abs() / 1_000_000);
 
-/// A run looks at so many times the rows it may act on, and at no fewer than this; at all it can compare only where that was not enough.
+/// A run looks at so many times the rows it may act on, and at no fewer than this; at all it can
+/// compare only where that was not enough.
 const LOOKED_AT_TIMES: usize = 10;
 const LOOKED_AT_MIN: usize = 10_000;
 /// What two readings of a clock may be apart.
@@ -60,7 +62,8 @@ pub struct Report {
     pub unusable: Vec<Unusable>,
     /// Whether there is more than one run looks at, or acts on; the next one goes on.
     pub is_cut: bool,
-    /// Whether there is more than a run can look at: nobody sees what is lost behind that, until what stands before it is done with.
+    /// Whether there is more than a run can look at: nobody sees what is lost behind that, until
+    /// what stands before it is done with.
     pub unseen: bool,
 }
 
@@ -269,8 +272,9 @@ impl Sweeper {
         Ok(report)
     }
 
-    /// Looks at as many rows as a run needs. Rows that stay as they are, since their jobs are dead or no job can be made of them, are
-    /// found first by every run: where they fill a look, and it leaves the run with too little to do, as much as can be is looked at.
+    /// Looks at as many rows as a run needs. Rows that stay as they are, since their jobs are dead
+    /// or no job can be made of them, are found first by every run: where they fill a look, and it
+    /// leaves the run with too little to do, as much as can be is looked at.
     async fn look(&self, cutoff: Time, recoveries: &Recoveries<'_>) -> Result<Judged, SweepError> {
         let first = self
             .judged(cutoff, self.looked_at_max(), recoveries)
@@ -314,7 +318,8 @@ impl Sweeper {
         at >= self.backstop.now().before(A_MOMENT)
     }
 
-    /// How many rows one run looks at: more than it acts on, so that rows which need nothing do not hide those behind them.
+    /// How many rows one run looks at: more than it acts on, so that rows which need nothing do not
+    /// hide those behind them.
     fn looked_at_max(&self) -> usize {
         self.sweep
             .max_per_run
@@ -322,7 +327,8 @@ impl Sweeper {
             .clamp(LOOKED_AT_MIN, RECONCILE_MAX)
     }
 
-    /// Looks for rows, away from the loops that must not wait: a finder of the user's may block, or panic.
+    /// Looks for rows, away from the loops that must not wait: a finder of the user's may block, or
+    /// panic.
     pub(super) async fn search(
         &self,
         cutoff: Time,
@@ -343,7 +349,8 @@ impl Sweeper {
         })
     }
 
-    /// No more are acted on in one run than it may; whether some were left out. The next run finds them.
+    /// No more are acted on in one run than it may; whether some were left out. The next run finds
+    /// them.
     fn within_bound(&self, judged: Vec<(Finding, Fate)>) -> (Vec<(Finding, Fate)>, bool) {
         let (before, mut acted_on) = (judged.len(), 0);
         let is_within = |(_, fate): &(Finding, Fate)| {
@@ -392,9 +399,10 @@ impl Sweeper {
         Ok(holders)
     }
 
-    /// What is acted on, whole, and without what was processed meanwhile; whether some were too large for one run. A job that ended between
-    /// the search and the question who holds its key looks lost: its row is looked for once more, now that no job was seen, and is
-    /// not found again.
+    /// What is acted on, whole, and without what was processed meanwhile; whether some were too
+    /// large for one run. A job that ended between the search and the question who holds its key
+    /// looks lost: its row is looked for once more, now that no job was seen, and is not found
+    /// again.
     async fn confirmed(
         &self,
         judged: Vec<(Finding, Fate)>,

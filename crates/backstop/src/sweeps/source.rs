@@ -1,7 +1,8 @@
 //! Whose tables a query looks at: an address, and what it leads to.
 //!
-//! A query only reads: the connection, the transaction and the statement all say so. It is stopped at its time limit, by the
-//! database where that can be told to. Connections are made for one search and closed after it: searches are rare.
+//! A query only reads: the connection, the transaction and the statement all say so. It is stopped
+//! at its time limit, by the database where that can be told to. Connections are made for one
+//! search and closed after it: searches are rare.
 
 use super::collect::Collector;
 use super::{FindError, Found};

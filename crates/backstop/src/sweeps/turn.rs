@@ -1,4 +1,5 @@
-//! Whose turn it is to run a sweep, among all processes: a cell that one of them changes first. The rule is [`Turn`]'s.
+//! Whose turn it is to run a sweep, among all processes: a cell that one of them changes first. The
+//! rule is [`Turn`]'s.
 
 use super::Sweep;
 use crate::client::Backstop;

@@ -195,7 +195,8 @@ impl Adopted {
         &self.table
     }
 
-    /// Takes no more rows: a pass that goes on ends with those whose handlers are at work. Holds for all clones of this.
+    /// Takes no more rows: a pass that goes on ends with those whose handlers are at work. Holds
+    /// for all clones of this.
     pub fn stop(&self) {
         self.stop.cancel();
     }
@@ -214,9 +215,10 @@ impl Adopted {
         self.stop.cancelled().await;
     }
 
-    /// What a pass would take if it were `at`, in the order in which it would: at most `max`, or as many as one pass takes. What a runner
-    /// left, or passed over because it was locked, comes first, then what is left of a round that is open, then what is due by now; rows in somebody's hands are not among them.
-    /// Runs nothing and changes nothing.
+    /// What a pass would take if it were `at`, in the order in which it would: at most `max`, or as
+    /// many as one pass takes. What a runner left, or passed over because it was locked, comes
+    /// first, then what is left of a round that is open, then what is due by now; rows in
+    /// somebody's hands are not among them. Runs nothing and changes nothing.
     pub async fn due(&self, at: Time, max: Option<usize>) -> Result<Vec<DueRow>, TableError> {
         let max = max.unwrap_or(self.table.max_records).min(TABLE_RECORDS_MAX);
         let mut desk = self.desk().await?;
@@ -272,7 +274,8 @@ impl Adopted {
         Ok(due)
     }
 
-    /// Looks at every open row for those that no query for due rows can see, and notes what it finds: a pass does so once an hour.
+    /// Looks at every open row for those that no query for due rows can see, and notes what it
+    /// finds: a pass does so once an hour.
     pub async fn survey(&self) -> Result<Survey, TableError> {
         let mut opened = self.open().await?;
         let survey = opened.survey(&self.table, self.backstop.now()).await?;
@@ -280,8 +283,8 @@ impl Adopted {
         Ok(survey)
     }
 
-    /// Takes rows that are tried by their age for tried as of then, so that only later ticks make them due. Without it the first pass over
-    /// a table tries all that it has.
+    /// Takes rows that are tried by their age for tried as of then, so that only later ticks make
+    /// them due. Without it the first pass over a table tries all that it has.
     pub async fn skip_to(&self, at: Time) -> Result<(), TableError> {
         self.change_desk(|desk| desk.skip_to(at)).await?;
         Ok(())
@@ -332,7 +335,8 @@ impl View {
         }
     }
 
-    /// What of it is due. Between two places only what lies between their times is asked for: an index leads there.
+    /// What of it is due. Between two places only what lies between their times is asked for: an
+    /// index leads there.
     pub(super) fn criteria(&self, table: &Table, shape: &Shape) -> Criteria {
         let time = |place: &Option<Place>| shape.inserted.time_at(&place.as_ref()?.inserted);
         table
@@ -435,7 +439,8 @@ impl Opened {
         Ok(still)
     }
 
-    /// Every row has a key of its own. Where no index says so it is seen here, before anything is done with them.
+    /// Every row has a key of its own. Where no index says so it is seen here, before anything is
+    /// done with them.
     pub(super) fn tell_apart<'a>(
         &self,
         table: &Table,

@@ -1,6 +1,8 @@
-//! Which expired rows were copied to the dead letters. A letter may be removed long before its row is, and is not to come back.
+//! Which expired rows were copied to the dead letters. A letter may be removed long before its row
+//! is, and is not to come back.
 //!
-//! No row is copied whose mark would find no room. Marks of rows that are gone, or open no more, make room for others.
+//! No row is copied whose mark would find no room. Marks of rows that are gone, or open no more,
+//! make room for others.
 
 use super::adopted::Adopted;
 use super::row::Key;
@@ -16,7 +18,8 @@ pub(super) struct Mark(u64);
 
 /// Characters of a mark, as digits.
 const DIGITS: usize = 16;
-/// Marks that runners may make at the same time, each of them seeing room: so many places are kept for them.
+/// Marks that runners may make at the same time, each of them seeing room: so many places are kept
+/// for them.
 const KEPT: usize = TABLE_BURIED_CELL_MAX / 2;
 
 impl Mark {
@@ -50,7 +53,8 @@ impl Adopted {
         Ok(texts.iter().flat_map(|text| marks(text)).collect())
     }
 
-    /// Whether a few more can be remembered, as far as the last cell says: a walk over all of them knows better.
+    /// Whether a few more can be remembered, as far as the last cell says: a walk over all of them
+    /// knows better.
     pub(super) async fn has_room_for_marks(&self) -> Answer<bool> {
         let name = self.table.buried_cell(TABLE_BURIED_CELLS_MAX - 1);
         let cell = self

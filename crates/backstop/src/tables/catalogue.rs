@@ -24,7 +24,8 @@ pub(super) struct Catalogue {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Relation {
     Table,
-    /// A table in parts. Its database keeps a column unique only together with the one that says which part.
+    /// A table in parts. Its database keeps a column unique only together with the one that says
+    /// which part.
     Parts,
     /// It shows rows of other tables, and has no indexes of its own.
     View,
@@ -78,7 +79,8 @@ impl Catalogue {
         self.columns.get(at)
     }
 
-    /// An index over all rows that begins with these columns, in any order of the first `free` of them.
+    /// An index over all rows that begins with these columns, in any order of the first `free` of
+    /// them.
     pub(super) fn index(&self, columns: &[&str], free: usize) -> Option<&Index> {
         self.indexes.iter().find(|index| {
             let begins = index.columns.get(..columns.len());
@@ -103,7 +105,8 @@ impl Catalogue {
     }
 }
 
-/// Which of these names somebody means: the one that is the same, or else the only one with other capitals.
+/// Which of these names somebody means: the one that is the same, or else the only one with other
+/// capitals.
 pub(super) fn meant<'a>(
     wanted: &str,
     names: impl Iterator<Item = &'a str> + Clone,

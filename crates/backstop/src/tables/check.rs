@@ -33,8 +33,8 @@ pub struct Checked {
     pub indexes: Vec<CheckedIndex>,
     /// How the database goes about finding what is due, as things are.
     pub plan: Vec<String>,
-    /// How it would with all indexes: asked for on an empty copy of the table that is gone again. `None` if that could not be done; `notes`
-    /// say why.
+    /// How it would with all indexes: asked for on an empty copy of the table that is gone again.
+    /// `None` if that could not be done; `notes` say why.
     pub plan_indexed: Option<Vec<String>>,
     /// Whether we may read it, or why not.
     pub may_read: Result<(), String>,
@@ -42,7 +42,8 @@ pub struct Checked {
     pub may_write: Result<(), String>,
     /// What stands in the status column, if that could be counted.
     pub words: Option<StatusWords>,
-    /// The entry that names the columns of this table that are probably meant, where some are called otherwise.
+    /// The entry that names the columns of this table that are probably meant, where some are
+    /// called otherwise.
     pub proposal: Option<String>,
     /// What else is worth knowing.
     pub notes: Vec<String>,
@@ -87,7 +88,8 @@ impl Checked {
 }
 
 impl Adopted {
-    /// Looks the table up in the catalogue of its database, and asks how its rows would be found. Changes no row.
+    /// Looks the table up in the catalogue of its database, and asks how its rows would be found.
+    /// Changes no row.
     pub async fn check(&self) -> Result<Checked, TableError> {
         let table = &self.table;
         let mut link = connect(&table.source).await?;
@@ -143,7 +145,8 @@ impl Adopted {
         Ok(checked)
     }
 
-    /// Counts the words of the status column, once and by one statement, and says what is wrong where no row could be worked off.
+    /// Counts the words of the status column, once and by one statement, and says what is wrong
+    /// where no row could be worked off.
     async fn look_at_words(
         &self,
         link: &mut dyn Link,
@@ -482,7 +485,8 @@ struct Wanted<'a> {
     name: &'static str,
     why: &'static str,
     columns: Vec<&'a Column>,
-    /// How many of its first columns an index must have to do as well, and how many of these in any order.
+    /// How many of its first columns an index must have to do as well, and how many of these in any
+    /// order.
     needed: (usize, usize),
 }
 
@@ -594,7 +598,8 @@ impl Opened {
         self.link.begin(For::Writing).await?;
         let plan = self.plan_on_copy(table).await;
         if self.shape.dialect == Dialect::Mysql {
-            // Elsewhere it goes with the transaction. It would go with the connection, which somebody in between may keep.
+            // Elsewhere it goes with the transaction. It would go with the connection, which
+            // somebody in between may keep.
             let _ = self
                 .link
                 .run(&format!("DROP TEMPORARY TABLE IF EXISTS {COPY}"))

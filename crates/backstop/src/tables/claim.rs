@@ -25,7 +25,8 @@ pub(super) struct Claims<'a> {
     held: Mutex<Held>,
     /// Told once its rows may be somebody else's.
     lost: CancellationToken,
-    /// One change at a time: what has ended is noted by one of them, and not by another that began before a row was taken again.
+    /// One change at a time: what has ended is noted by one of them, and not by another that began
+    /// before a row was taken again.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -78,7 +79,8 @@ impl Adopted {
         Ok(cell.as_ref().and_then(read::<Desk>).unwrap_or_default())
     }
 
-    /// The same, with leases that have ended. One from before the clock was set back is noted to end soon, for everybody.
+    /// The same, with leases that have ended. One from before the clock was set back is noted to
+    /// end soon, for everybody.
     pub(crate) async fn desk_by_now(&self) -> Answer<Desk> {
         let (clock, mut desk) = (self.backstop.now(), self.desk().await?);
         if desk.has_lease_ahead(clock) {
@@ -96,7 +98,8 @@ impl Adopted {
         update(&self.backstop, &self.table.cell(), Desk::default(), change).await
     }
 
-    /// As of when a pass at this time looks, and where: a pass by age goes on with the round that is open.
+    /// As of when a pass at this time looks, and where: a pass by age goes on with the round that
+    /// is open.
     pub(super) fn view_of(&self, desk: &mut Desk, at: Time, clock: Time, shape: &Shape) -> View {
         if self.table.rules.counts_failures() {
             return View::all(at);
@@ -144,7 +147,8 @@ impl Adopted {
     }
 }
 
-/// A place that was noted; `None` if it cannot be read, or if rows are in another order by now: it begins anew then.
+/// A place that was noted; `None` if it cannot be read, or if rows are in another order by now: it
+/// begins anew then.
 pub(super) fn place(cursor: &Cursor, shape: &Shape) -> Option<Place> {
     let (inserted, key) = (
         Key::from_token(&cursor.inserted)?,
@@ -204,8 +208,9 @@ impl<'a> Claims<'a> {
         Ok(said)
     }
 
-    /// Changes what all know if what we hold is still ours; `None` if it is not. The same number is never used again after that: our
-    /// own rows would be given to us once more, while their handlers run.
+    /// Changes what all know if what we hold is still ours; `None` if it is not. The same number is
+    /// never used again after that: our own rows would be given to us once more, while their
+    /// handlers run.
     async fn change_held<R>(
         &self,
         mut change: impl FnMut(&mut Desk, Time) -> R,
@@ -226,7 +231,8 @@ impl<'a> Claims<'a> {
         Ok(said)
     }
 
-    /// Asks for rows. A pass by age moves its round on with them: from where its view begins to the last of them.
+    /// Asks for rows. A pass by age moves its round on with them: from where its view begins to the
+    /// last of them.
     pub(super) async fn ask(&self, places: &[Place], view: &View) -> Answer<Given> {
         let keys: Vec<String> = places.iter().map(|place| place.key.token()).collect();
         let by_age = !self.adopted.table.rules.counts_failures();
@@ -298,7 +304,8 @@ impl<'a> Claims<'a> {
             .await
     }
 
-    /// Notes rows for the next pass that their owner has locked, and that the round by age has moved on from.
+    /// Notes rows for the next pass that their owner has locked, and that the round by age has
+    /// moved on from.
     pub(super) async fn pass_over(&self, keys: &[Key]) -> Answer<()> {
         let tokens: Vec<String> = keys.iter().map(Key::token).collect();
         let left_out = self
@@ -329,7 +336,8 @@ impl<'a> Claims<'a> {
         held.count = held.count.saturating_sub(1);
     }
 
-    /// Says now and then that the runner lives, and tells `lost` once its rows may be somebody else's.
+    /// Says now and then that the runner lives, and tells `lost` once its rows may be somebody
+    /// else's.
     pub(super) async fn keep(&self) -> Infallible {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
@@ -339,7 +347,8 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Whether its rows are still its own; while the store is silent they are until their lease ends.
+    /// Whether its rows are still its own; while the store is silent they are until their lease
+    /// ends.
     async fn renew(&self) -> bool {
         let began = Instant::now();
         let renew = |desk: &mut Desk, clock: Time| {

@@ -1,7 +1,8 @@
 //! Finding what is due, newest first, also where very many rows are.
 //!
-//! Rows that are tried by their failures are found by an index that knows nothing of their insertion: all that are due are read, and sorted for
-//! the newest few. Where that are millions, as after an outage or in a table that was just adopted, it takes minutes. So no more than a crowd
+//! Rows that are tried by their failures are found by an index that knows nothing of their
+//! insertion: all that are due are read, and sorted for the newest few. Where that are millions, as
+//! after an outage or in a table that was just adopted, it takes minutes. So no more than a crowd
 //! is read by it:
 //!
 //! | rows that are due | how the newest are found |
@@ -38,8 +39,8 @@ fn crowd(max: usize) -> usize {
 }
 
 impl Opened {
-    /// What is due, newest first. Rows that turn out to have no key take nobody's place: more are asked for then. Where a crowd is likely to be
-    /// due, the newest are looked at first.
+    /// What is due, newest first. Rows that turn out to have no key take nobody's place: more are
+    /// asked for then. Where a crowd is likely to be due, the newest are looked at first.
     pub(super) async fn pick(
         &mut self,
         table: &Table,

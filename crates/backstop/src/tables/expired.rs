@@ -20,7 +20,8 @@ use std::collections::HashSet;
 /// Expired rows that one pass copies; and that it looks at for those that were not copied before.
 const BATCH: usize = 500;
 const LISTED: usize = 10_000;
-/// Rows that failed too often and are looked through faster in the order of insertion than sorted into it.
+/// Rows that failed too often and are looked through faster in the order of insertion than sorted
+/// into it.
 const DENSE: usize = 100_000;
 
 /// A row that becomes a dead letter.
@@ -58,8 +59,9 @@ impl Adopted {
             .collect())
     }
 
-    /// Goes on with the walk over expired rows, and copies those that were not copied before. Letters come first, then the note that they are
-    /// there, then the next place: whoever is killed in between is followed by one who does the rest. A letter that lies there already
+    /// Goes on with the walk over expired rows, and copies those that were not copied before.
+    /// Letters come first, then the note that they are there, then the next place: whoever is
+    /// killed in between is followed by one who does the rest. A letter that lies there already
     /// stays as it is.
     pub(super) async fn bury_expired(
         &self,
@@ -139,7 +141,8 @@ impl Adopted {
         Ok(())
     }
 
-    /// Forgets rows that were copied and are gone, or open no more, or dated anew: now and then, for it looks at all that is expired.
+    /// Forgets rows that were copied and are gone, or open no more, or dated anew: now and then,
+    /// for it looks at all that is expired.
     async fn forget_gone(
         &self,
         opened: &mut Opened,
@@ -176,7 +179,8 @@ impl Adopted {
         Ok(())
     }
 
-    /// Puts rows into the dead letters, up to the first that finds no room there, and remembers those that lie there.
+    /// Puts rows into the dead letters, up to the first that finds no room there, and remembers
+    /// those that lie there.
     pub(super) async fn bury(&self, letters: Vec<Letter>) -> Result<Buried, TableError> {
         let mut buried = Buried::default();
         let mut letters = letters.into_iter().peekable();

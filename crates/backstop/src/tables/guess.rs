@@ -1,8 +1,10 @@
-//! Which column somebody means whose table calls it otherwise: by its name and its type, and never more than a proposal.
+//! Which column somebody means whose table calls it otherwise: by its name and its type, and never
+//! more than a proposal.
 
 use super::catalogue::{Catalogue, Column, Kind};
 
-/// What the names of columns for a role have in them, the likeliest first, and what others have in theirs.
+/// What the names of columns for a role have in them, the likeliest first, and what others have in
+/// theirs.
 struct Hints {
     like: &'static [&'static str],
     unlike: &'static [&'static str],

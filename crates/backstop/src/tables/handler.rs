@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 /// Handles the rows of a table. Closures are the usual form.
 #[async_trait]
 pub trait RowHandler: Send + Sync + 'static {
-    /// Handles one row: done, or why not. Any failure makes the row an error, and counts; only one that snoozes leaves the row as it was.
-    /// May be dropped at any await: when it takes too long, when the row's lease is lost, or when its runner stops.
+    /// Handles one row: done, or why not. Any failure makes the row an error, and counts; only one
+    /// that snoozes leaves the row as it was. May be dropped at any await: when it takes too long,
+    /// when the row's lease is lost, or when its runner stops.
     async fn handle(&self, row: Row) -> Result<(), Fail>;
 }
 
@@ -51,8 +52,9 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row as a JSON object: its columns by their names, in their order. Numbers have all their digits, whether or not a double could
-    /// hold them; bytes are base64; dates are text, as the database writes them, in UTC.
+    /// The row as a JSON object: its columns by their names, in their order. Numbers have all their
+    /// digits, whether or not a double could hold them; bytes are base64; dates are text, as the
+    /// database writes them, in UTC.
     pub fn json(&self) -> &[u8] {
         &self.json
     }
@@ -85,8 +87,8 @@ impl fmt::Debug for Row {
     }
 }
 
-/// A handler of jobs that handles rows: a command or a web service. Its payload is the row as JSON; its job is the row's, its queue
-/// `tables.NAME` and its kind the table's name.
+/// A handler of jobs that handles rows: a command or a web service. Its payload is the row as JSON;
+/// its job is the row's, its queue `tables.NAME` and its kind the table's name.
 pub struct Command(Arc<dyn Handler>);
 
 impl Command {

@@ -1,4 +1,5 @@
-//! A connection to the database of a table: statements go in, cells come out. What they mean is not its business.
+//! A connection to the database of a table: statements go in, cells come out. What they mean is not
+//! its business.
 
 use super::TableError;
 use super::catalogue::Found;
@@ -21,7 +22,8 @@ pub(super) enum Param {
 pub(super) struct Statement {
     pub(super) sql: String,
     pub(super) params: Vec<Param>,
-    /// Whether there is an index for every part of it. A database that is wrong about how many rows it leads to is to use it all the same.
+    /// Whether there is an index for every part of it. A database that is wrong about how many rows
+    /// it leads to is to use it all the same.
     pub(super) is_indexed: bool,
 }
 
@@ -52,7 +54,8 @@ pub(super) trait Link: Send {
 
     async fn commit(&mut self) -> Result<(), LinkError>;
 
-    /// Ends a transaction without its changes. Where this fails the connection ends, and the transaction with it.
+    /// Ends a transaction without its changes. Where this fails the connection ends, and the
+    /// transaction with it.
     async fn roll_back(&mut self);
 
     /// The rows that a statement gives.
@@ -73,7 +76,8 @@ pub(super) trait Link: Send {
     /// Its name among people.
     fn product(&self) -> &'static str;
 
-    /// What stands behind a query to lock its rows and leave out those that somebody else has locked.
+    /// What stands behind a query to lock its rows and leave out those that somebody else has
+    /// locked.
     fn locking(&self) -> &'static str;
 }
 

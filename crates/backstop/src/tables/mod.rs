@@ -1,8 +1,9 @@
 //! Adopted tables: a backlog table that somebody has already, worked off by its rules and ours.
 //!
-//! The table has a key, a status and the time at which a row came in. It stays where it is and as it is: rows that are due are handed to
-//! a handler, and become a success or an error. Which are due is decided by [`backstop_core::table`], in the query and before its
-//! limit; who works on which is noted in backstop's own store, so that no transaction is open while a handler runs.
+//! The table has a key, a status and the time at which a row came in. It stays where it is and as
+//! it is: rows that are due are handed to a handler, and become a success or an error. Which are
+//! due is decided by [`backstop_core::table`], in the query and before its limit; who works on
+//! which is noted in backstop's own store, so that no transaction is open while a handler runs.
 //!
 //! ```no_run
 //! use backstop::tables::{Row, Table};
@@ -23,7 +24,8 @@
 //! # }
 //! ```
 //!
-//! A worker runs a pass over each table it is given by itself, every [`Table::every`]; of many workers one does.
+//! A worker runs a pass over each table it is given by itself, every [`Table::every`]; of many
+//! workers one does.
 
 mod adopted;
 mod buried;
@@ -76,11 +78,12 @@ use serde::Deserialize;
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest time between two looks of a worker at a table, so that what a killed runner had is taken over soon.
+/// The longest time between two looks of a worker at a table, so that what a killed runner had is
+/// taken over soon.
 pub(crate) const LOOK_MAX: Span = Span::secs(2);
 
-/// What the columns of a table are called. Names are looked up in the catalogue of the database, as they are written or else with other
-/// capitals, and quoted: whatever they say, they are names.
+/// What the columns of a table are called. Names are looked up in the catalogue of the database, as
+/// they are written or else with other capitals, and quoted: whatever they say, they are names.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Columns {
@@ -137,7 +140,8 @@ pub enum OnExpired {
     /// It stays as it is, listed and counted.
     #[default]
     Keep,
-    /// It is copied to the dead letters as well, once: also if its letter is removed there before the row is here.
+    /// It is copied to the dead letters as well, once: also if its letter is removed there before
+    /// the row is here.
     Dead,
 }
 
@@ -192,10 +196,12 @@ pub enum BadTable {
 }
 
 impl Table {
-    /// The table `table` of the database at `url`, called `name` here. With the usual settings: the columns and words of [`Columns`] and
-    /// [`States`], Fibonacci minutes up to a day, rows up to 30 days old, at most 100 a pass, every minute, eight at a time.
+    /// The table `table` of the database at `url`, called `name` here. With the usual settings: the
+    /// columns and words of [`Columns`] and [`States`], Fibonacci minutes up to a day, rows up to
+    /// 30 days old, at most 100 a pass, every minute, eight at a time.
     pub fn new(name: &str, url: &str, table: &str) -> Result<Self, BadTable> {
-        // The same letters as a queue's, so that the name can stand in a cell's, in a label and in that of its dead letters' queue.
+        // The same letters as a queue's, so that the name can stand in a cell's, in a label and in
+        // that of its dead letters' queue.
         if name.len() > TABLE_NAME_MAX || QueueName::new(name).is_err() {
             return Err(BadTable::Name(name.chars().take(TABLE_NAME_MAX).collect()));
         }
@@ -244,9 +250,10 @@ impl Table {
         Ok(self)
     }
 
-    /// Tried again as this policy says: by age if it is progressive, by failures otherwise. A policy with `max_attempts` ends rows that
-    /// failed so often, and every policy has three unless it says `unlimited`. Past `max_age` a row is expired; without one after the
-    /// last band, or after 30 days.
+    /// Tried again as this policy says: by age if it is progressive, by failures otherwise. A
+    /// policy with `max_attempts` ends rows that failed so often, and every policy has three unless
+    /// it says `unlimited`. Past `max_age` a row is expired; without one after the last band, or
+    /// after 30 days.
     pub fn strategy(
         mut self,
         policy: &RetryPolicy,
@@ -282,8 +289,9 @@ impl Table {
         Ok(self)
     }
 
-    /// A handler that takes longer has failed. Without a limit a handler that hangs keeps its place for as long as its worker lives; other
-    /// rows go on in the places that are free, and [`Adopted::status`] tells of it.
+    /// A handler that takes longer has failed. Without a limit a handler that hangs keeps its place
+    /// for as long as its worker lives; other rows go on in the places that are free, and
+    /// [`Adopted::status`] tells of it.
     #[must_use]
     pub fn timeout(mut self, timeout: Option<Span>) -> Self {
         self.timeout = timeout;
@@ -304,7 +312,8 @@ impl Table {
         self
     }
 
-    /// Its rows are handled by this. A closure from [`Row`] is the usual form; a command or a web service is a [`Command`].
+    /// Its rows are handled by this. A closure from [`Row`] is the usual form; a command or a web
+    /// service is a [`Command`].
     #[must_use]
     pub fn handler(mut self, handler: impl RowHandler) -> Self {
         self.handler = Some(Arc::new(handler));
@@ -326,8 +335,9 @@ impl Table {
         &self.source
     }
 
-    /// What is wrong with a store for this table, if its runners are to be on more than one machine: who has which row is noted in the store, and
-    /// a runner that does not see it runs the row as well. A database in a file has its runners on one machine anyway.
+    /// What is wrong with a store for this table, if its runners are to be on more than one
+    /// machine: who has which row is noted in the store, and a runner that does not see it runs the
+    /// row as well. A database in a file has its runners on one machine anyway.
     pub fn unshared(&self, store: &Address) -> Option<String> {
         let place = match store.kind()? {
             StoreKind::Memory => "in the memory of one process",
@@ -362,8 +372,9 @@ impl Table {
         self.handler.is_some()
     }
 
-    /// The longest time from the death of a runner to the next run of the rows it had, if a worker with this table lives: its lease, the
-    /// look of a worker at what has ended, and what the stores may add.
+    /// The longest time from the death of a runner to the next run of the rows it had, if a worker
+    /// with this table lives: its lease, the look of a worker at what has ended, and what the
+    /// stores may add.
     pub fn recovery_bound(&self) -> Span {
         TABLE_LEASE.plus(LOOK_MAX).plus(Span::secs(1))
     }

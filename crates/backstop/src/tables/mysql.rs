@@ -271,7 +271,8 @@ impl Link for Mysql {
         if self.is_mariadb { "MariaDB" } else { "MySQL" }
     }
 
-    /// Older versions can only wait for one another: there a row is read as it is, and what its owner has locked shows when it is written.
+    /// Older versions can only wait for one another: there a row is read as it is, and what its
+    /// owner has locked shows when it is written.
     fn locking(&self) -> &'static str {
         if self.skips_locked {
             " FOR UPDATE SKIP LOCKED"
@@ -282,7 +283,8 @@ impl Link for Mysql {
 }
 
 impl Mysql {
-    /// Tables and their databases. No more is asked of all of them: MySQL opens every table for more.
+    /// Tables and their databases. No more is asked of all of them: MySQL opens every table for
+    /// more.
     async fn names(
         &mut self,
         asked: &str,

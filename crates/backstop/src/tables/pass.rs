@@ -7,8 +7,8 @@
 //! | snoozed or released | nothing; it is taken again by the next pass, or at the next tick of its age |
 //! | in any way, and the row was changed by its owner meanwhile | nothing: the owner's change stands, and is counted |
 //!
-//! The time of a failure is when it was known, however long its pass has taken by then: the wait after it is no shorter than it says, and
-//! ends with the first pass behind it.
+//! The time of a failure is when it was known, however long its pass has taken by then: the wait
+//! after it is no shorter than it says, and ends with the first pass behind it.
 
 use super::adopted::{Adopted, Opened, TableError, View};
 use super::claim::Claims;
@@ -45,7 +45,8 @@ pub struct Pass {
     pub succeeded: usize,
     /// Those that are an error now.
     pub failed: usize,
-    /// Those that were left as they were: snoozed, released, or not begun because the runner was told to stop.
+    /// Those that were left as they were: snoozed, released, or not begun because the runner was
+    /// told to stop.
     pub released: usize,
     /// Those that their owner changed meanwhile, or has locked: that stands.
     pub overtaken: usize,
@@ -61,9 +62,11 @@ pub struct Pass {
     pub buried: u64,
     /// Those that were to be and found no room there, as far as this pass looked.
     pub unburied: u64,
-    /// Open rows that nobody can tell whether they are due, as of the last survey: a date or a count that cannot be read.
+    /// Open rows that nobody can tell whether they are due, as of the last survey: a date or a
+    /// count that cannot be read.
     pub undated: u64,
-    /// Open rows whose key is none, or too long to be noted down, as of the last survey. They are never taken.
+    /// Open rows whose key is none, or too long to be noted down, as of the last survey. They are
+    /// never taken.
     pub unkeyed: u64,
     /// Whether there was more than a pass takes.
     pub is_cut: bool,
@@ -140,7 +143,8 @@ pub(crate) enum Which {
 }
 
 impl Adopted {
-    /// Runs one pass now. Where rows are in the hands of a runner that gives no sign of life, it waits for the end of their lease.
+    /// Runs one pass now. Where rows are in the hands of a runner that gives no sign of life, it
+    /// waits for the end of their lease.
     pub async fn run(&self) -> Result<Pass, TableError> {
         self.run_telling(&mut |_| {}).await
     }
@@ -173,7 +177,8 @@ impl Adopted {
         self.wait_for_orphans(when, pass, progress).await
     }
 
-    /// What a runner had that was killed is ours once its lease has ended. One that lives renews it meanwhile, and keeps its rows.
+    /// What a runner had that was killed is ours once its lease has ended. One that lives renews it
+    /// meanwhile, and keeps its rows.
     async fn wait_for_orphans(
         &self,
         when: When,
@@ -212,7 +217,8 @@ impl Adopted {
         }
     }
 
-    /// One pass, counted and told to the metrics. `begun` is told once all its rows have begun, and it only waits for their ends.
+    /// One pass, counted and told to the metrics. `begun` is told once all its rows have begun, and
+    /// it only waits for their ends.
     pub(crate) async fn pass(
         &self,
         when: When,
@@ -229,8 +235,8 @@ impl Adopted {
         outcome
     }
 
-    /// Notes where everybody can see it that passes fail, and when they do no more. A look at rows that were left proves nothing of those
-    /// that are due.
+    /// Notes where everybody can see it that passes fail, and when they do no more. A look at rows
+    /// that were left proves nothing of those that are due.
     async fn note_outcome(&self, which: Which, error: Option<&TableError>) {
         let noted = match error {
             // It could not be noted there either.
@@ -342,8 +348,9 @@ impl Adopted {
 }
 
 impl Opened {
-    /// A failure in the future counts as one of this pass: written down, so that the wait after it ends. Where it is only a guess how
-    /// the column says when, nothing is known to be in the future.
+    /// A failure in the future counts as one of this pass: written down, so that the wait after it
+    /// ends. Where it is only a guess how the column says when, nothing is known to be in the
+    /// future.
     async fn redate(&mut self, adopted: &Adopted, at: Time) -> Result<u64, TableError> {
         let Some(failed) = self.shape.failed.clone().filter(|failed| failed.is_seen) else {
             return Ok(0);
@@ -390,7 +397,8 @@ pub(super) struct Candidates {
 }
 
 impl Work<'_> {
-    /// Works off what is due, and what others left. However that ends, nothing is at work any more afterwards.
+    /// Works off what is due, and what others left. However that ends, nothing is at work any more
+    /// afterwards.
     async fn run(
         &mut self,
         at: Time,
@@ -535,8 +543,8 @@ impl Work<'_> {
         })
     }
 
-    /// Takes candidates and has them handled; by age the view moves on with them. `false` if another runner has moved the round on, or a
-    /// newer tick has fired.
+    /// Takes candidates and has them handled; by age the view moves on with them. `false` if
+    /// another runner has moved the round on, or a newer tick has fired.
     async fn work_off(
         &mut self,
         candidates: &mut Candidates,

@@ -1,5 +1,6 @@
-//! A database's plan in short: by which indexes it finds rows, how often it goes through all of them, and how many it expects to look at.
-//! The whole of one has a line for each of many waits, and says the same over and over.
+//! A database's plan in short: by which indexes it finds rows, how often it goes through all of
+//! them, and how many it expects to look at. The whole of one has a line for each of many waits,
+//! and says the same over and over.
 
 use super::Checked;
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +89,8 @@ fn of_sqlite(line: &str, made: &BTreeSet<&str>) -> Option<(Look, Option<u64>)> {
     }
 }
 
-/// `->  Index Scan using backlog_due on "BACKLOG" t  (cost=0.28..8.30 rows=1 width=16)`, `->  Seq Scan on "BACKLOG" t  (…)`.
+/// `->  Index Scan using backlog_due on "BACKLOG" t  (cost=0.28..8.30 rows=1 width=16)`, `->  Seq
+/// Scan on "BACKLOG" t  (…)`.
 fn of_postgres(line: &str) -> Option<(Look, Option<u64>)> {
     let line = line.trim().trim_start_matches("->").trim();
     let rows = line

@@ -1,4 +1,5 @@
-//! Tables on a PostgreSQL server. Every setting is one of the transaction, so that a pooler may stand in between.
+//! Tables on a PostgreSQL server. Every setting is one of the transaction, so that a pooler may
+//! stand in between.
 
 use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation, meant};
 use super::link::{For, Link, LinkError, Param, Statement};
@@ -138,7 +139,8 @@ impl Link for Postgres {
     }
 
     async fn change(&mut self, statement: &Statement) -> Result<u64, LinkError> {
-        // A statement that gives no rows still says how many it changed; asked for them, it gives one for each.
+        // A statement that gives no rows still says how many it changed; asked for them, it gives
+        // one for each.
         let rows = self
             .ask(&format!("{} RETURNING 1", statement.sql), &statement.params)
             .await?;
@@ -172,8 +174,9 @@ impl Link for Postgres {
 }
 
 impl Postgres {
-    /// Its statistics say nothing of columns that go together: that nearly no error has no failures, that nearly all of them failed lately.
-    /// Left to itself it reads the whole table: 10,000,000 rows in 800 ms, where the index leads to 500 in 8.
+    /// Its statistics say nothing of columns that go together: that nearly no error has no
+    /// failures, that nearly all of them failed lately. Left to itself it reads the whole table:
+    /// 10,000,000 rows in 800 ms, where the index leads to 500 in 8.
     async fn guide(&self, statement: &Statement) -> Result<(), LinkError> {
         const BY_INDEX: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off;
             SET LOCAL enable_mergejoin = off; SET LOCAL max_parallel_workers_per_gather = 0";
@@ -298,7 +301,8 @@ fn column_of(name: &str, type_name: &str, cast: &str, base: &str, modifier: i128
         "bytea" => Kind::Bytes,
         _ => Kind::Other,
     };
-    // A day is compared with a time as its first moment: a time cut to its day would not be the same.
+    // A day is compared with a time as its first moment: a time cut to its day would not be the
+    // same.
     let cast = if base == "date" {
         "timestamp without time zone"
     } else {

@@ -154,8 +154,8 @@ impl Shape {
         self.catalogue.index(&columns, 1).is_some()
     }
 
-    /// The index by which due rows are found without looking at the others, if there is one. It leads nowhere where failures are no
-    /// whole numbers.
+    /// The index by which due rows are found without looking at the others, if there is one. It
+    /// leads nowhere where failures are no whole numbers.
     pub(super) fn has_failure_index(&self) -> bool {
         let counted = self
             .failed
@@ -258,15 +258,16 @@ impl DateColumn {
     }
 }
 
-/// A date as MySQL writes it: also one without a month or a day, which it has before the first of them, and one of nothing, which it has
-/// before all others.
+/// A date as MySQL writes it: also one without a month or a day, which it has before the first of
+/// them, and one of nothing, which it has before all others.
 fn read_native(text: &str) -> Time {
     const BEFORE_ALL: Time = Time::from_micros(-62_200_000_000_000_000);
     let read = read_text(text).or_else(|| read_text(&text.replace("-00", "-01")));
     read.map_or(BEFORE_ALL, |(time, _)| time)
 }
 
-/// Whether a column rounds what is written to it: two rows could have one key, and a key might not be found again.
+/// Whether a column rounds what is written to it: two rows could have one key, and a key might not
+/// be found again.
 fn is_rounded(column: &Column) -> bool {
     let name = column.type_name.to_ascii_lowercase();
     column.kind == Kind::Real
@@ -275,8 +276,8 @@ fn is_rounded(column: &Column) -> bool {
             .any(|type_name| name.starts_with(type_name))
 }
 
-/// How a column says when: as was said, as its type says, as its values look, or as the rows' other date does; and whether that is
-/// known, not guessed.
+/// How a column says when: as was said, as its type says, as its values look, or as the rows' other
+/// date does; and whether that is known, not guessed.
 fn form(
     table: &Table,
     column: &Column,

@@ -1,6 +1,7 @@
 //! The statements that a table is worked off with, in the SQL of its database.
 //!
-//! Due rows are told from the others in the query, before its limit. The query is a union of branches that an index can answer each:
+//! Due rows are told from the others in the query, before its limit. The query is a union of
+//! branches that an index can answer each:
 //!
 //! | rows are tried | one branch for | answered by an index on |
 //! |---|---|---|
@@ -8,10 +9,12 @@
 //! | by failures, without the second index | each status, newest first up to the limit | status, inserted |
 //! | by failures, with it | all numbers of failures whose wait is over; and new rows as above | status, failures, last failure |
 //!
-//! Where many are due at once, the newest errors are looked at first, in the order of the first index: see [`super::crowd`].
+//! Where many are due at once, the newest errors are looked at first, in the order of the first
+//! index: see [`super::crowd`].
 //!
-//! One branch with `status IN (…)` instead of two lost: ordered by insertion it has to sort every open row, 10,000,000 of them in seconds.
-//! Names come from the catalogue and are quoted; everything else is a parameter.
+//! One branch with `status IN (…)` instead of two lost: ordered by insertion it has to sort every
+//! open row, 10,000,000 of them in seconds. Names come from the catalogue and are quoted;
+//! everything else is a parameter.
 
 mod dates;
 mod expired;
@@ -120,8 +123,9 @@ impl Sql {
         }
     }
 
-    /// What tells the place of a row in the order of its table: key and insertion to be read, then both to be ordered by. These are names that
-    /// no column has: of two that are alike, an order would be by ours.
+    /// What tells the place of a row in the order of its table: key and insertion to be read, then
+    /// both to be ordered by. These are names that no column has: of two that are alike, an order
+    /// would be by ours.
     fn place_columns(&mut self, shape: &Shape) -> &mut Self {
         self.key(&shape.id)
             .say(" AS backstop_k, ")
@@ -201,8 +205,9 @@ pub(super) fn sample(
     sql.done()
 }
 
-/// Dates of failures, of the latest rows that failed: the latest of all may have none. Looks through no more than a few rows, so that
-/// a table whose errors have no dates yet is not read to its end.
+/// Dates of failures, of the latest rows that failed: the latest of all may have none. Looks
+/// through no more than a few rows, so that a table whose errors have no dates yet is not read to
+/// its end.
 pub(super) fn sample_failures(
     dialect: Dialect,
     table: &str,
@@ -236,7 +241,8 @@ pub(super) fn sample_failures(
 /// Rows that are looked through for dates of failures.
 const SAMPLED_FROM: usize = 1_000;
 
-/// What a row needs to be judged, handled and written back: key, status (n, e, s), failures, last failure, inserted, and the whole of it.
+/// What a row needs to be judged, handled and written back: key, status (n, e, s), failures, last
+/// failure, inserted, and the whole of it.
 pub(super) fn take(table: &Table, shape: &Shape, keys: &[Key], locking: &str) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     select_rows(&mut sql, table, shape);

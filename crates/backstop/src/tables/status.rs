@@ -1,4 +1,5 @@
-//! How a table stands: rows by state and by age, what is due, what is not, and when the next will be.
+//! How a table stands: rows by state and by age, what is due, what is not, and when the next will
+//! be.
 
 use super::adopted::{Adopted, Opened, TableError, View};
 use super::count;
@@ -53,15 +54,18 @@ pub struct Status {
     pub waiting: u64,
     /// Open rows that are never tried again.
     pub expired: u64,
-    /// Those of them that the last pass could not copy to the dead letters, if they are to be copied.
+    /// Those of them that the last pass could not copy to the dead letters, if they are to be
+    /// copied.
     pub unburied: Option<Unburied>,
-    /// Open rows with a date or a count that cannot be read: nobody knows when they are due, and they are never tried.
+    /// Open rows with a date or a count that cannot be read: nobody knows when they are due, and
+    /// they are never tried.
     pub undated: u64,
     /// Open rows whose key is none, or too long to be noted down. They are never tried.
     pub unkeyed: u64,
     /// Rows that runners have in their hands.
     pub in_hand: usize,
-    /// These, the longest first; of more than a thousand so many. One that has been there for long has a handler that hangs.
+    /// These, the longest first; of more than a thousand so many. One that has been there for long
+    /// has a handler that hangs.
     pub hands: Vec<InHand>,
     /// When the next row is due, if one ever is.
     pub next_due: Option<Time>,
@@ -96,7 +100,8 @@ pub struct AgeBand {
 }
 
 impl Adopted {
-    /// Since when passes fail, and of what; `None` if the last one did not. Asks the store alone, and not the table's database.
+    /// Since when passes fail, and of what; `None` if the last one did not. Asks the store alone,
+    /// and not the table's database.
     pub async fn failing(&self) -> Answer<Option<Failing>> {
         Ok(self.desk().await?.failing)
     }

@@ -54,7 +54,8 @@ pub(super) struct Taken {
 pub(super) struct ReadAgain {
     /// Those that still are.
     pub(super) taken: Vec<Taken>,
-    /// How many are a success, or an error that waits: another runner was done with them before we asked.
+    /// How many are a success, or an error that waits: another runner was done with them before we
+    /// asked.
     pub(super) done_by_others: usize,
 }
 
@@ -90,7 +91,8 @@ enum Until {
 }
 
 impl Taken {
-    /// A row as the statement for taking rows gives it; `None` if it is no longer open, or says no time.
+    /// A row as the statement for taking rows gives it; `None` if it is no longer open, or says no
+    /// time.
     fn of(shape: &Shape, cells: Vec<Cell>) -> Option<Self> {
         let mut cells = cells.into_iter();
         let key = Key::of(&cells.next()?)?;
@@ -266,7 +268,8 @@ impl<'a> Work<'a> {
         self.tried.len()
     }
 
-    /// How many rows are taken at a time: enough for the handlers, and no more than may run twice when we are killed.
+    /// How many rows are taken at a time: enough for the handlers, and no more than may run twice
+    /// when we are killed.
     pub(super) fn chunk(&self) -> usize {
         (2 * self.adopted.table.concurrency).clamp(CHUNK_MIN, TABLE_CLAIM_MAX)
     }
@@ -279,8 +282,8 @@ impl<'a> Work<'a> {
         (self.progress)(self.pass.progress());
     }
 
-    /// Reads rows that are ours now. Whoever had them before has written to them before giving them up, so what is read here counts; what is
-    /// no longer due is given back.
+    /// Reads rows that are ours now. Whoever had them before has written to them before giving them
+    /// up, so what is read here counts; what is no longer due is given back.
     pub(super) async fn take(
         &mut self,
         keys: &[Key],
@@ -320,8 +323,9 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Of rows that could not be had, those that are due all the same are locked by their owner. By age their turn is over with that: they
-    /// are noted for the next pass. By failures it finds them again by itself.
+    /// Of rows that could not be had, those that are due all the same are locked by their owner. By
+    /// age their turn is over with that: they are noted for the next pass. By failures it finds
+    /// them again by itself.
     async fn pass_over_locked(&mut self, absent: &[Key], view: &View) -> Result<(), TableError> {
         let table = &self.adopted.table;
         if absent.is_empty() || table.rules.counts_failures() {
@@ -354,7 +358,8 @@ impl<'a> Work<'a> {
         self.settle(Until::Ended).await
     }
 
-    /// After an error: begins nothing more, and lets what has begun end and be written. Only then its rows can be given back.
+    /// After an error: begins nothing more, and lets what has begun end and be written. Only then
+    /// its rows can be given back.
     pub(super) async fn wind_up(&mut self) {
         self.pass.released += self.ready.len();
         self.ready.clear();
@@ -430,7 +435,8 @@ impl<'a> Work<'a> {
         self.place = None;
     }
 
-    /// The lease is lost: others may have the rows. Handlers are called off, and what they say no longer counts.
+    /// The lease is lost: others may have the rows. Handlers are called off, and what they say no
+    /// longer counts.
     async fn call_off(&mut self) -> Result<(), TableError> {
         tracing::warn!(
             table = self.adopted.table.name(),
@@ -499,7 +505,8 @@ impl<'a> Work<'a> {
         let mut letters = Vec::new();
         for ((taken, became, why), written) in ends.into_iter().zip(written) {
             self.claims.end(&taken.key);
-            // What its owner changed meanwhile is the owner's, and what could not be written runs again.
+            // What its owner changed meanwhile is the owner's, and what could not be written runs
+            // again.
             let is_written = matches!(written, Ok(1..));
             self.count(&taken, became, &why, written);
             if let Became::Error { failures, .. } = became
@@ -513,7 +520,8 @@ impl<'a> Work<'a> {
                 letters.push(taken.letter(failures, Reason::AttemptsExhausted, why));
             }
         }
-        // Whoever is killed before this leaves a row that the walk over expired rows finds; so does one for whom there is no room.
+        // Whoever is killed before this leaves a row that the walk over expired rows finds; so does
+        // one for whom there is no room.
         if !letters.is_empty() && self.adopted.has_room_for_marks().await? {
             self.pass.buried += self.adopted.bury(letters).await?.new;
         }
@@ -579,7 +587,8 @@ fn why(ending: Ending) -> String {
 }
 
 impl Opened {
-    /// Rows as they are now, also those that somebody is just about to change; and how many of them are a success.
+    /// Rows as they are now, also those that somebody is just about to change; and how many of them
+    /// are a success.
     async fn take(
         &mut self,
         table: &Table,
@@ -621,7 +630,8 @@ impl Opened {
             .map_err(|error| self.told(&error))
     }
 
-    /// Changes, all in one transaction; where that fails each by itself, so that one row's trouble is its own.
+    /// Changes, all in one transaction; where that fails each by itself, so that one row's trouble
+    /// is its own.
     async fn change_all(
         &mut self,
         table: &Table,
@@ -661,7 +671,8 @@ impl Opened {
         done
     }
 
-    /// The work is done: whether that can be written is tried more than once, on a new connection if need be.
+    /// The work is done: whether that can be written is tried more than once, on a new connection
+    /// if need be.
     async fn alone(&mut self, table: &Table, statement: &Statement) -> Result<u64, LinkError> {
         let mut last = LinkError::TooSlow;
         for wait in WRITE_AGAIN {

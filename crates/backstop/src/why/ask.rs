@@ -29,8 +29,9 @@ impl Explained {
 }
 
 impl Backstop {
-    /// Why a job does not run. `max_attempts` tells how many runs the job may have: its own policy says so, or whoever serves its
-    /// queue. Errors of handlers are shown with their secrets hidden.
+    /// Why a job does not run. `max_attempts` tells how many runs the job may have: its own policy
+    /// says so, or whoever serves its queue. Errors of handlers are shown with their secrets
+    /// hidden.
     pub async fn why(
         &self,
         id: JobId,

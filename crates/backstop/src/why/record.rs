@@ -1,4 +1,5 @@
-//! Why a record that a stream holds is not handled: behind which gap of its key, or behind what else.
+//! Why a record that a stream holds is not handled: behind which gap of its key, or behind what
+//! else.
 
 use super::told::counted;
 use backstop_core::stream::{NotAStanding, Standing, StoredKey, StoredRecord};
@@ -65,7 +66,8 @@ pub enum Joint {
     Missing(Gap),
     /// Behind positions that are missing, and no longer waited for.
     GivenUp(Gap),
-    /// Behind positions of which some were dealt with without the store; the rest is not waited for.
+    /// Behind positions of which some were dealt with without the store; the rest is not waited
+    /// for.
     Bridged(Gap),
 }
 

@@ -1,4 +1,5 @@
-//! What becomes of the data of an operation that is given up: the store, else the spill directory, else the log.
+//! What becomes of the data of an operation that is given up: the store, else the spill directory,
+//! else the log.
 
 use super::{Named, Went};
 use crate::client::Backstop;
@@ -61,8 +62,8 @@ async fn spill(backstop: &Backstop, burial: &Burial, why: &str) -> Went {
     }
 }
 
-/// The last resort. The record is whole, secrets included: redacted, it would be lost. As a line of a file whose name ends in
-/// `.ndjson` in the spill directory it is taken in.
+/// The last resort. The record is whole, secrets included: redacted, it would be lost. As a line of
+/// a file whose name ends in `.ndjson` in the spill directory it is taken in.
 fn lost(burial: &Burial, store: &str, disk: &str) -> Went {
     let (job, queue, lost_record) = (burial.job.id, &burial.job.queue, encode(burial));
     tracing::error!(

@@ -1,6 +1,8 @@
-//! Two cells for each worker: `cards/WORKER` is written by the worker, `orders/WORKER` by its operators.
+//! Two cells for each worker: `cards/WORKER` is written by the worker, `orders/WORKER` by its
+//! operators.
 //!
-//! A worker that stops takes both away. What workers leave that vanish is removed when they were not heard of for a day.
+//! A worker that stops takes both away. What workers leave that vanish is removed when they were
+//! not heard of for a day.
 
 use super::{About, Given};
 use crate::client::Backstop;
@@ -17,7 +19,8 @@ pub(crate) const CARDS: &str = "cards/";
 pub(crate) const ORDERS: &str = "orders/";
 /// A card that was written before that is removed, unless its worker is among the living.
 const KEPT: Span = Span::days(1);
-/// Nobody else says who a worker of a process is for so long after it wrote its card, which it does every minute.
+/// Nobody else says who a worker of a process is for so long after it wrote its card, which it does
+/// every minute.
 const GUARDED: Span = Span::minutes(3);
 /// Memory is told in steps of this size: a worker at rest has nothing new to tell.
 const MEMORY_STEP: u64 = 1 << 20;
@@ -69,7 +72,8 @@ impl Card {
         }
     }
 
-    /// The card of a worker elsewhere, as far as it tells. One that tells nothing has a card, too: whoever speaks for it heeds its orders.
+    /// The card of a worker elsewhere, as far as it tells. One that tells nothing has a card, too:
+    /// whoever speaks for it heeds its orders.
     pub(crate) fn elsewhere(about: &About) -> Self {
         let about = about.clone().bounded();
         Self {
@@ -79,18 +83,20 @@ impl Card {
         }
     }
 
-    /// Whether a worker of a process wrote it: those tell how many of their places are taken, and others cannot.
+    /// Whether a worker of a process wrote it: those tell how many of their places are taken, and
+    /// others cannot.
     pub(crate) const fn is_of_process(&self) -> bool {
         self.taken.is_some()
     }
 
-    /// Whether a worker of a process wrote it, and not long ago: then it is there, and nobody else says who it is.
+    /// Whether a worker of a process wrote it, and not long ago: then it is there, and nobody else
+    /// says who it is.
     fn is_guarded(&self, now: Time) -> bool {
         self.is_of_process() && self.at.is_some_and(|at| now.since(at) < GUARDED)
     }
 
-    /// What is known by this card together with what was told before: a call adds to what was told of the same run, and one that tells
-    /// another run begins anew.
+    /// What is known by this card together with what was told before: a call adds to what was told
+    /// of the same run, and one that tells another run begins anew.
     #[must_use]
     pub(crate) fn over(self, before: &Self) -> Self {
         if before.is_of_process()
@@ -128,7 +134,8 @@ impl Card {
         }
     }
 
-    /// The same, but for the memory, which is never the same twice: to tell each change of it would be a write every few seconds.
+    /// The same, but for the memory, which is never the same twice: to tell each change of it would
+    /// be a write every few seconds.
     pub(crate) fn says_as_much_as(&self, other: &Self) -> bool {
         let without = |card: &Self| {
             let about = About {
@@ -221,7 +228,8 @@ pub(crate) async fn put_card(backstop: &Backstop, worker: &WorkerName, card: &Ca
     put(backstop, worker, |_| Some(card.clone())).await
 }
 
-/// Puts down what a worker elsewhere tells. Whoever goes by the name of a worker of a process changes nothing of that one's card.
+/// Puts down what a worker elsewhere tells. Whoever goes by the name of a worker of a process
+/// changes nothing of that one's card.
 pub(crate) async fn put_card_elsewhere(
     backstop: &Backstop,
     worker: &WorkerName,

@@ -1,4 +1,5 @@
-//! A clock that was wrong for a while, a rule that changed while nobody was there, and what is missing meanwhile.
+//! A clock that was wrong for a while, a rule that changed while nobody was there, and what is
+//! missing meanwhile.
 
 use crate::place::{Place, daily, schedule, time};
 use backstop::schedules::{Cron, Entry, Missed, Policy, What};
@@ -46,7 +47,8 @@ async fn a_clock_that_was_days_ahead_for_a_moment_silences_nothing() {
             1,
             "{policy:?}: what the clock said of the 16th counts for nothing"
         );
-        // Each later day fires, once: those that had no run yet when they come, and the others have theirs.
+        // Each later day fires, once: those that had no run yet when they come, and the others have
+        // theirs.
         for day in 16..=27 {
             place.set(&format!("2026-11-{day}T08:30:00Z"));
             place.race(2, one).await;

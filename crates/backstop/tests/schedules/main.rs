@@ -1,4 +1,5 @@
-//! Schedules at work: fired once for each instant, made up where they are missing, whatever fails in between.
+//! Schedules at work: fired once for each instant, made up where they are missing, whatever fails
+//! in between.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
 
@@ -217,7 +218,8 @@ async fn what_a_process_agreed_to_fire_and_did_not_is_fired_by_another_within_se
     };
     let hourly = schedule("hourly", "0 * * * *");
     let flaky = Arc::new(Flaky::new(Arc::clone(&store), 1));
-    // It reads its standing, its page, the page to change it, and changes it; nothing it says after that is heard.
+    // It reads its standing, its page, the page to change it, and changes it; nothing it says after
+    // that is heard.
     for _ in 0..5 {
         flaky.next_call(Fault::LostHint);
     }

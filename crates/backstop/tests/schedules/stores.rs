@@ -40,7 +40,8 @@ macro_rules! on_every_store {
 
 on_every_store!(a_lost_week_is_made_up, what_is_made_up_runs_oldest_first);
 
-/// Daily at 08:30 and Saturdays at 08:30, London: all of it lost for a week, except the one that ran on Wednesday.
+/// Daily at 08:30 and Saturdays at 08:30, London: all of it lost for a week, except the one that
+/// ran on Wednesday.
 async fn a_lost_week_is_made_up(place: &Place) {
     let (daily, weekly) = (daily(), weekly());
     let both = [daily.clone(), weekly.clone()];

@@ -96,7 +96,8 @@ async fn a_query_that_cannot_give_more_does_not_fail_the_run() {
     assert_eq!(jobs(&world.backstop, None).await.len(), 0);
 }
 
-/// Large rows on SQLite, PostgreSQL and MariaDB: what a search holds has a bound, and no row is hidden by it.
+/// Large rows on SQLite, PostgreSQL and MariaDB: what a search holds has a bound, and no row is
+/// hidden by it.
 #[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod rows {
     use super::*;

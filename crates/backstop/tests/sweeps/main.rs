@@ -29,7 +29,8 @@ async fn however_many_sweep_at_once_each_row_gets_one_job() {
         world.table.write(id, START);
     }
     world.clock.advance(Span::hours(2));
-    // Under names of their own, so that no turn keeps them apart: as if each took the others for dead.
+    // Under names of their own, so that no turn keeps them apart: as if each took the others for
+    // dead.
     let runs = (0..8).map(|n| {
         let sweep = Sweep::new(&format!("racer-{n}"), "q", world.table.clone()).expect("a sweep");
         let backstop = world.backstop.clone();

@@ -154,7 +154,8 @@ async fn a_slow_queue_of_1000_stays_1000_through_three_sweeps(world: &World) {
 
 async fn a_job_that_fails_for_a_day_has_one_copy_and_ends_dead(world: &World) {
     world.table.write(1, START);
-    // Longer than the threshold and the period together, as in the system this comes from: 9 tries in about 2 h 40 min.
+    // Longer than the threshold and the period together, as in the system this comes from: 9 tries
+    // in about 2 h 40 min.
     let retry = br#"{"kind":"constant","every":"20m","max_attempts":9}"#;
     let retry = RetryPolicy::from_json(retry).expect("a policy");
     let settings = QueueSettings {

@@ -500,7 +500,8 @@ async fn what_is_listed_is_what_a_pass_takes_also_while_a_round_is_open() {
         let table = table.concurrency(1).expect("a number");
         let adopted = test.backstop.adopted(&calls.table(table, |_| true));
         let mut taken = Vec::new();
-        // The second tick comes while the first is not worked off; the last of these passes are after a downtime.
+        // The second tick comes while the first is not worked off; the last of these passes are
+        // after a downtime.
         for minute in [5, 6, 10, 10, 10, 12, 15, 40, 40, 40] {
             let (listed, before) = (due(&adopted, minutes(minute)).await, calls.keys().len());
             run(&adopted, minutes(minute)).await;
@@ -738,8 +739,8 @@ async fn where_very_many_are_due_at_once_the_newest_come_first_and_nobody_is_lef
     for database in Database::all() {
         for (is_indexed, waiting) in [(false, 150), (true, 100), (true, 250), (true, 1_500)] {
             create_anew(&database, Dates::Native, is_indexed);
-            // The newest errors wait: fewer of them than are looked at first, or then, or more. The others are due, more than are read
-            // otherwise, and some new rows lie among them.
+            // The newest errors wait: fewer of them than are looked at first, or then, or more. The
+            // others are due, more than are read otherwise, and some new rows lie among them.
             let all = waiting + 180;
             let row = |id: i64| {
                 let failures = if id <= waiting { 9 } else { 1 };

@@ -171,7 +171,8 @@ async fn a_row_that_expires_behind_those_that_were_copied_is_copied_too() {
             .backstop
             .adopted(&calls.table(table.clone(), |_| false));
         assert_eq!(run(&adopted, noon()).await.buried, 1, "{}", database.url());
-        // One that somebody brings from elsewhere, and one whose runner was killed between its last failure and its letter.
+        // One that somebody brings from elsewhere, and one whose runner was killed between its last
+        // failure and its letter.
         let failed = OpenRow {
             failures: 2,
             last_failure: Some(minutes(-5)),
@@ -291,7 +292,8 @@ async fn the_letter_of_a_row_counts_its_last_failure_too() {
     }
 }
 
-/// As if so many rows had been copied that no more can be remembered, none of which is there any more.
+/// As if so many rows had been copied that no more can be remembered, none of which is there any
+/// more.
 async fn fill_marks(backstop: &backstop::Backstop) {
     for cell in 0..TABLE_BURIED_CELLS_MAX {
         let first = cell * TABLE_BURIED_CELL_MAX;

@@ -1,4 +1,5 @@
-//! Rows that their owner has locked, in a transaction that is open: where there are such locks, a pass leaves them out and goes on.
+//! Rows that their owner has locked, in a transaction that is open: where there are such locks, a
+//! pass leaves them out and goes on.
 
 use crate::databases::Database;
 use crate::ground::{

@@ -1,4 +1,5 @@
-//! Adopted tables on SQLite, PostgreSQL and MariaDB: the same rows are due, and the same becomes of them.
+//! Adopted tables on SQLite, PostgreSQL and MariaDB: the same rows are due, and the same becomes of
+//! them.
 
 #[path = "../databases/mod.rs"]
 mod databases;

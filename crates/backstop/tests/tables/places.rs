@@ -273,7 +273,8 @@ async fn the_plan_with_all_indexes_needs_a_right_of_its_own_and_leaves_nothing_b
     for database in Database::all() {
         create(&database, Dates::Native);
         insert(&database, Dates::Native, &[(1, "NEW", fresh(noon()))]);
-        // A user who may work the table off and no more; then one who may make temporary tables as well.
+        // A user who may work the table off and no more; then one who may make temporary tables as
+        // well.
         let (url, grant) = match &database {
             Database::Sqlite(_) => continue,
             Database::Postgres(schema) => {

@@ -82,7 +82,8 @@ fn an_hour_of_two_seconds_scales_what_is_waited_for() {
     assert_eq!(of("emails"), (Span::secs(6), Span::secs(1)));
 }
 
-/// What a sweep writes must be what everybody else writes, or it would take rows with a job for lost.
+/// What a sweep writes must be what everybody else writes, or it would take rows with a job for
+/// lost.
 #[tokio::test]
 async fn sweeps_make_the_same_jobs_as_everybody_else() {
     let backstop = Backstop::open("memory:").await.unwrap();

@@ -9,7 +9,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::timeout;
 
-/// The processes, the sweeper first. They end when their input does, so none is left behind, however a run ends.
+/// The processes, the sweeper first. They end when their input does, so none is left behind,
+/// however a run ends.
 pub(super) struct Crew {
     program: PathBuf,
     setup: Setup,

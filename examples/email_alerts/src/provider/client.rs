@@ -28,7 +28,8 @@ pub enum Answer {
 impl Provider {
     /// The provider at an address.
     pub fn at(url: &str) -> Result<Self> {
-        // Named, because a process may link several providers of cryptography, and then has none by default.
+        // Named, because a process may link several providers of cryptography, and then has none by
+        // default.
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

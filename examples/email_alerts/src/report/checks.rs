@@ -8,7 +8,8 @@ use anyhow::Result;
 use backstop::Time;
 use std::collections::BTreeSet;
 
-/// What all of them may refer to: what came in during the run, and everything that a digest can be about.
+/// What all of them may refer to: what came in during the run, and everything that a digest can be
+/// about.
 const GIVEN: &str = include_str!("../sql/given.sql");
 
 /// What should be, and what is.
@@ -112,8 +113,8 @@ pub(super) async fn sent(desk: &Desk) -> Result<Vec<i64>> {
     .await
 }
 
-/// The keys of all work that is enqueued after its row is committed. Emails of digests are not among it: theirs is one commit; nor is
-/// what happened before the run.
+/// The keys of all work that is enqueued after its row is committed. Emails of digests are not
+/// among it: theirs is one commit; nor is what happened before the run.
 pub(super) async fn keys(desk: &Desk) -> Result<Vec<String>> {
     let changes = ids(
         desk,

@@ -1,4 +1,5 @@
--- $1 range, $2 start and $3 end of its time, $4 the last subscriber of the slice before, $5 how many
+-- $1 range, $2 start and $3 end of its time, $4 the last subscriber of the slice before, $5 how
+-- many
 SELECT DISTINCT subscription.subscriber_id
   FROM email_alerts.subscriptions AS subscription
  WHERE subscription.frequency = $1

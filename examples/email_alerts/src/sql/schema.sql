@@ -1,4 +1,5 @@
--- The tables of the service. What is to be processed has created_at and processed_at; processed_at comes last.
+-- The tables of the service. What is to be processed has created_at and processed_at; processed_at
+-- comes last.
 CREATE SCHEMA email_alerts;
 
 CREATE TABLE email_alerts.subscribers (
@@ -59,7 +60,8 @@ CREATE TABLE email_alerts.digest_run_subscribers (
 );
 CREATE INDEX ON email_alerts.digest_run_subscribers (id) WHERE processed_at IS NULL;
 
--- An email is about a content change, a message, a digest, or a subscription itself. The unique keys make what is repeated harmless.
+-- An email is about a content change, a message, a digest, or a subscription itself. The unique
+-- keys make what is repeated harmless.
 CREATE TABLE email_alerts.emails (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   subscriber_id bigint NOT NULL REFERENCES email_alerts.subscribers,

@@ -1,7 +1,8 @@
 //! Which digests are missing: the rule of the source, and what the ledgers of our schedules say.
 //!
-//! The source looks at seven dates that end with today, once it is later than 09:00 in London, and with yesterday before that; and at the one
-//! Saturday among them. A ledger looks at instants of the last seven times 24 hours that are later than their grace of half an hour.
+//! The source looks at seven dates that end with today, once it is later than 09:00 in London, and
+//! with yesterday before that; and at the one Saturday among them. A ledger looks at instants of
+//! the last seven times 24 hours that are later than their grace of half an hour.
 
 use backstop::schedules::Schedule;
 use backstop::{Time, testing};

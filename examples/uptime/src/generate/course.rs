@@ -1,9 +1,11 @@
-//! How the results of one subscription fare: prompt, held back by a slow worker, heaped up by a stall, lost, or late.
+//! How the results of one subscription fare: prompt, held back by a slow worker, heaped up by a
+//! stall, lost, or late.
 
 use super::{Dice, GIVE_UP_MS, HELD_MAX, Plan, STARTS_AT_MS};
 use crate::directory::Interval;
 
-/// All first checks are made within this time, and no stall begins before: a first result sets the baseline.
+/// All first checks are made within this time, and no stall begins before: a first result sets the
+/// baseline.
 const FIRST_WITHIN_MS: i64 = 240_000;
 /// A checker and the way from it take at least this, and up to that.
 const PROMPT_MS: (i64, i64) = (50, 2_000);
@@ -59,7 +61,8 @@ impl Course {
     }
 }
 
-/// Lets some results be lost or late, never the first or the last, and says around which nothing else may happen.
+/// Lets some results be lost or late, never the first or the last, and says around which nothing
+/// else may happen.
 fn lose(
     plan: &Plan,
     stalls: &Stalls,
@@ -100,8 +103,8 @@ fn lose(
     calm
 }
 
-/// Lets slow workers hold back some results. From the last one to the first: whether a result comes too late for those
-/// behind it depends on them alone, and then it is prompt instead.
+/// Lets slow workers hold back some results. From the last one to the first: whether a result comes
+/// too late for those behind it depends on them alone, and then it is prompt instead.
 fn hold_back(
     plan: &Plan,
     stalls: &Stalls,
@@ -161,7 +164,8 @@ impl Stalls {
         )
     }
 
-    /// When something arrives that would have arrived then: in a stall it waits, and is dealt with in any order.
+    /// When something arrives that would have arrived then: in a stall it waits, and is dealt with
+    /// in any order.
     pub(super) fn pass(&self, at_ms: i64, dice: &mut Dice) -> i64 {
         let heaped = dice.below(CATCH_UP_MS);
         let stall = self

@@ -1,4 +1,5 @@
-//! Chance that is the same on every machine and in every version: a small generator of our own (`SplitMix64`).
+//! Chance that is the same on every machine and in every version: a small generator of our own
+//! (`SplitMix64`).
 
 /// Draws numbers.
 pub(super) struct Dice(u64);

@@ -93,7 +93,8 @@ fn watch(directory: &mut Directory, nth: u32, dice: &mut Dice) -> Watched {
     subscribe(directory, Some(detector), interval, dice)
 }
 
-/// One of each kind that validation stops: unknown, without a detector, disabled, without the feature, unwilling.
+/// One of each kind that validation stops: unknown, without a detector, disabled, without the
+/// feature, unwilling.
 fn unwatched(directory: &mut Directory, taken: u32, dice: &mut Dice) -> Vec<Watched> {
     let mut id = i64::from(taken);
     let mut detector = |directory: &mut Directory, organization, enabled| {

@@ -14,7 +14,8 @@ fn apply(kept: &Kept, event: &Event) -> Processed {
     .unwrap()
 }
 
-/// Handles results (`s`uccess, `f`ailure) and misses (`-`) from minute 1 on, each by a process of its own.
+/// Handles results (`s`uccess, `f`ailure) and misses (`-`) from minute 1 on, each by a process of
+/// its own.
 fn play(kept: &Kept, results: &str) {
     for (minute, letter) in (1..).zip(results.chars()) {
         let event = match letter {

@@ -11,9 +11,11 @@ use std::collections::HashMap;
 /// Which worker gets what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Dealing {
-    /// Whoever has least to do: results of one subscription may be in several processes at once, and overtake there too
+    /// Whoever has least to do: results of one subscription may be in several processes at once,
+    /// and overtake there too
     Racing,
-    /// The same, but a subscription stays with a process while that has a result of it: the trace alone decides the order
+    /// The same, but a subscription stays with a process while that has a result of it: the trace
+    /// alone decides the order
     Faithful,
 }
 

@@ -65,7 +65,8 @@ impl Pool {
         self.told.recv_timeout(patience).ok()
     }
 
-    /// Lets all of them end, and says what the hold went through. They share it, so whoever tells tells for all.
+    /// Lets all of them end, and says what the hold went through. They share it, so whoever tells
+    /// tells for all.
     pub(super) fn finish(self, patience: Duration) -> Result<Option<Hold>> {
         let mut processes = Vec::new();
         for Worker { process, input } in self.workers {

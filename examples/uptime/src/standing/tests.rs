@@ -1,7 +1,7 @@
 use super::*;
 
-/// Plays results (`s`uccess, `f`ailure, `m`issed window) from position 1 on, and tells what people are told:
-/// `+` activated, `(` opened, `)` closed, `.` nothing.
+/// Plays results (`s`uccess, `f`ailure, `m`issed window) from position 1 on, and tells what people
+/// are told: `+` activated, `(` opened, `)` closed, `.` nothing.
 fn check(begins: Beginning, results: &str, told: &str) {
     let mut standing = Standing::first(begins);
     let mut seen = String::new();

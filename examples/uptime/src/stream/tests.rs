@@ -19,7 +19,8 @@ fn streamed(kept: &Kept, speed: f64) -> Box<Streamed> {
     Box::new(Streamed::start(&place, judge).unwrap())
 }
 
-/// Offers results of these minutes one after the other, in turn to two processes, and waits until nothing is held.
+/// Offers results of these minutes one after the other, in turn to two processes, and waits until
+/// nothing is held.
 fn check(minutes: &[i64], speed: f64, expected: &str) -> Hold {
     let kept = Kept::new();
     let mut processes = [streamed(&kept, speed), streamed(&kept, speed)];

@@ -17,7 +17,8 @@ fn regions(all: &[(&str, RegionMode)]) -> Regions {
         .collect()
 }
 
-/// Subscription 0 is well. Each of the others falls short in one way; 9 falls short in all of them at once.
+/// Subscription 0 is well. Each of the others falls short in one way; 9 falls short in all of them
+/// at once.
 fn directory() -> Directory {
     let organization = |has_uptime| Organization { has_uptime };
     let detector = |organization, enabled| Detector {
@@ -117,8 +118,8 @@ fn each_thing_that_falls_short_is_named() {
 
 #[test]
 fn the_first_thing_in_order_is_named() {
-    // An unknown subscription before robots, robots before the shadow region, that before the detector, its being
-    // disabled before the feature.
+    // An unknown subscription before robots, robots before the shadow region, that before the
+    // detector, its being disabled before the feature.
     check(
         7,
         Status::DisallowedByRobots,

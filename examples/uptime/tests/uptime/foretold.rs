@@ -1,6 +1,7 @@
 //! What immediate backfill must make of a world, foretold from its files and nothing else.
 //!
-//! Shares no code with the example: a result is falsely missed exactly if one of a later check got there first.
+//! Shares no code with the example: a result is falsely missed exactly if one of a later check got
+//! there first.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

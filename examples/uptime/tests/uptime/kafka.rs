@@ -28,7 +28,8 @@ fn several_processes_share_a_topic_and_handle_its_results_in_order() {
         .rev()
         .map(|(key, position)| (key.as_str(), *position))
         .collect();
-    // Whichever result of a subscription comes first is where it begins: nobody can wait for what came before it.
+    // Whichever result of a subscription comes first is where it begins: nobody can wait for what
+    // came before it.
     let is_first = |result: &&String| {
         let (key, position) = place(&serde_json::from_str(result).unwrap());
         firsts.get(key.as_str()) == Some(&position)

@@ -75,7 +75,8 @@ impl Drop for Consumer {
     }
 }
 
-/// Makes a small world in which nothing is lost, and answers the results of one subscription in order.
+/// Makes a small world in which nothing is lost, and answers the results of one subscription in
+/// order.
 pub(crate) fn generate(folder: &Path) -> Vec<String> {
     let plan = [
         "--subscriptions",

@@ -1,5 +1,5 @@
-//! As little of an HTTP client as a measurement needs: one connection that stays open, one request at a time. Anything more would be
-//! measured with it.
+//! As little of an HTTP client as a measurement needs: one connection that stays open, one request
+//! at a time. Anything more would be measured with it.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! What a server in a process of its own takes of memory: with nothing to do, and with many jobs that wait.
+//! What a server in a process of its own takes of memory: with nothing to do, and with many jobs
+//! that wait.
 
 use super::{Client, push, rounds};
 use crate::bench::BenchArgs;
@@ -31,7 +32,8 @@ pub(super) struct Memory {
     pub(super) waiting_mb_max: f64,
 }
 
-/// Starts a server on a file in `folder`, looks at it, fills it over HTTP, has its lists and pages asked for, and looks again.
+/// Starts a server on a file in `folder`, looks at it, fills it over HTTP, has its lists and pages
+/// asked for, and looks again.
 pub(super) async fn measure(args: &BenchArgs, folder: &Path, bar: &ProgressBar) -> Result<Memory> {
     bar.set_message("the memory of an idle server");
     let (mut server, address) = start(folder).await?;

@@ -1,4 +1,5 @@
-//! Every address there is to ask: the pages of the dashboard and what the API answers to GET, each in the ways people ask for it.
+//! Every address there is to ask: the pages of the dashboard and what the API answers to GET, each
+//! in the ways people ask for it.
 
 use super::Ground;
 use anyhow::{Context, Result};

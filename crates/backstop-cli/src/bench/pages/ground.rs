@@ -1,5 +1,6 @@
-//! A store as it is after a year of bad luck: jobs in every state over several queues and kinds, dead letters of several causes, a full
-//! audit, and an example of everything that has a page of its own.
+//! A store as it is after a year of bad luck: jobs in every state over several queues and kinds,
+//! dead letters of several causes, a full audit, and an example of everything that has a page of
+//! its own.
 
 use super::super::BenchArgs;
 use super::super::http::config;
@@ -159,7 +160,8 @@ fn job(backstop: &Backstop, queue: &QueueName, n: usize) -> Result<NewJob> {
     Ok(job)
 }
 
-/// Ends so many that are ready: most are done, some called off, some to be tried again. Leaves a few in somebody's hands.
+/// Ends so many that are ready: most are done, some called off, some to be tried again. Leaves a
+/// few in somebody's hands.
 async fn end(
     backstop: &Backstop,
     queues: &[QueueName],

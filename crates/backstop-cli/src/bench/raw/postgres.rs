@@ -1,7 +1,9 @@
-//! The raw limit of PostgreSQL: one table of jobs, claimed by an update that skips locked rows, completed by a delete.
+//! The raw limit of PostgreSQL: one table of jobs, claimed by an update that skips locked rows,
+//! completed by a delete.
 //!
-//! The usual design of a queue in a database, and nothing around it: a lease and a fenced completion, but no states, no
-//! retries, no history, no counts, no priorities, and nothing that recognises a job pushed twice.
+//! The usual design of a queue in a database, and nothing around it: a lease and a fenced
+//! completion, but no states, no retries, no history, no counts, no priorities, and nothing that
+//! recognises a job pushed twice.
 
 use super::super::BenchArgs;
 use super::super::figures::{Rate, median_time};
@@ -39,14 +41,16 @@ const CLAIM: &str = "
     RETURNING job.no, job.id, job.kind, job.payload";
 const COMPLETE: &str = "DELETE FROM job WHERE no = ANY($1) AND lease = $2";
 
-/// Connections that insert batches: one prepares while the other is written, as where backstop is measured.
+/// Connections that insert batches: one prepares while the other is written, as where backstop is
+/// measured.
 const INSERTERS: usize = 2;
 /// Connections that claim and complete; more of them are slower on few cores.
 const DRAINERS: usize = 4;
 /// Jobs of one batch.
 const BATCH: usize = 1_000;
-/// Connections that callers share: as many as backstop's own pool has where the address says nothing. A service has a pool of a few,
-/// not a connection a caller; with more of them than cores, the server would do the grouping of commits that is measured here.
+/// Connections that callers share: as many as backstop's own pool has where the address says
+/// nothing. A service has a pool of a few, not a connection a caller; with more of them than cores,
+/// the server would do the grouping of commits that is measured here.
 pub(in super::super) const CALLERS_CONNECTIONS: usize = 8;
 /// Single commits whose time is taken.
 const COMMITS: usize = 200;
@@ -119,7 +123,8 @@ impl Bench<'_> {
         self.insert(jobs, INSERTERS, BATCH).await
     }
 
-    /// The better of one insert at a time with the jobs of all callers, and two at a time with half of them.
+    /// The better of one insert at a time with the jobs of all callers, and two at a time with half
+    /// of them.
     async fn grouped(&self, jobs: usize, callers: usize) -> Result<Rate> {
         let whole = self.insert(jobs, 1, callers).await?;
         let halves = self.insert(jobs, 2, callers.div_ceil(2)).await?;

@@ -1,7 +1,8 @@
-//! The raw limit of Redis: bodies in a hash, ids in a list, leases in a sorted set, one script to claim and one to complete.
+//! The raw limit of Redis: bodies in a hash, ids in a list, leases in a sorted set, one script to
+//! claim and one to complete.
 //!
-//! A lease and a fenced completion that is counted, but no states, no retries, no history, no priorities, and nothing that
-//! recognises a job pushed twice.
+//! A lease and a fenced completion that is counted, but no states, no retries, no history, no
+//! priorities, and nothing that recognises a job pushed twice.
 
 use super::super::BenchArgs;
 use super::super::figures::{Rate, median_time};

@@ -1,7 +1,9 @@
-//! The raw limit of SQLite: the same work in a bare loop on the same kind of file, with nothing around it.
+//! The raw limit of SQLite: the same work in a bare loop on the same kind of file, with nothing
+//! around it.
 //!
-//! Bodies in one table, ready and running keys in two small ones, a unique time-ordered id, a lease, a fenced
-//! completion that deletes. No states, no retries, no history, no counts, no other tasks: what is left is SQLite.
+//! Bodies in one table, ready and running keys in two small ones, a unique time-ordered id, a
+//! lease, a fenced completion that deletes. No states, no retries, no history, no counts, no other
+//! tasks: what is left is SQLite.
 
 use super::super::BenchArgs;
 use super::super::figures::{Rate, median_time};
@@ -149,7 +151,8 @@ fn commit(connection: &mut Connection, from: usize, samples: usize) -> Result<Du
     Ok(median_time(times))
 }
 
-/// One writer thread claims for `handlers` tasks at a time; each sends the completion of its job back.
+/// One writer thread claims for `handlers` tasks at a time; each sends the completion of its job
+/// back.
 async fn engine_shape(
     mut connection: Connection,
     from: usize,

@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 use backstop::Address;
 use backstop::postgres::tokio_postgres::Client;
 
-/// Connects as the store would, but for the limit on the time of a statement: a table of a million rows is dropped in one.
+/// Connects as the store would, but for the limit on the time of a statement: a table of a million
+/// rows is dropped in one.
 pub(in super::super) async fn connect(address: &Address) -> Result<Client> {
     let client = backstop::postgres::connect(address.as_written()).await?;
     client.batch_execute("SET statement_timeout = 0").await?;

@@ -70,7 +70,8 @@ pub(in super::super) async fn unlink_all(address: &Address, part: &str) -> Resul
     Ok(Unlinked::All)
 }
 
-/// Waits until no server rewrites its file beside its work: that takes a core, and copies whatever is changed meanwhile.
+/// Waits until no server rewrites its file beside its work: that takes a core, and copies whatever
+/// is changed meanwhile.
 pub(in super::super) async fn rewritten(address: &Address) -> Result<()> {
     let urls = match Form::of(address)? {
         Form::One(url) => vec![url],

@@ -38,7 +38,8 @@ enum Link {
 }
 
 impl Ground {
-    /// In the database at `url`, or in a new file beside the current folder's files. The table is one that nobody else has.
+    /// In the database at `url`, or in a new file beside the current folder's files. The table is
+    /// one that nobody else has.
     pub(super) async fn open(url: Option<&str>) -> Result<Self> {
         let folder = tempfile::tempdir_in(".")
             .context("a folder for the measurements could not be made here")?;
@@ -158,8 +159,10 @@ fn create(dialect: Dialect, table: &str) -> String {
     )
 }
 
-/// Rows `first` to `last` of `rows`, each newer than the one before, and a few on the last day. Every `stride`th is due: one that was never
-/// tried, or one that failed once an hour ago. Of the others, the even ones are finished; the odd ones failed so often, and so lately, that they have hours to wait.
+/// Rows `first` to `last` of `rows`, each newer than the one before, and a few on the last day.
+/// Every `stride`th is due: one that was never tried, or one that failed once an hour ago. Of the
+/// others, the even ones are finished; the odd ones failed so often, and so lately, that they have
+/// hours to wait.
 fn insert(
     dialect: Dialect,
     table: &str,
@@ -206,7 +209,8 @@ fn numbers(dialect: Dialect, first: usize, last: usize) -> String {
             "(WITH RECURSIVE up (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM up WHERE n < {last}) SELECT n FROM up) AS numbers"
         ),
         Dialect::Postgres => format!("generate_series({first}::bigint, {last}::bigint) AS n"),
-        // Neither MySQL nor MariaDB counts that far without being told to, each in words of its own.
+        // Neither MySQL nor MariaDB counts that far without being told to, each in words of its
+        // own.
         Dialect::Mysql => {
             let digit = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5
                 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";

@@ -128,7 +128,8 @@ async fn drive(dead: &DeadLetters, id: &str, context: &Context) -> Result<Verdic
     tell(&report, verdict(&report), context)
 }
 
-/// Tells what a redrive waits for whenever that changes: every few seconds at most, and beside a bar only that nobody runs its jobs.
+/// Tells what a redrive waits for whenever that changes: every few seconds at most, and beside a
+/// bar only that nobody runs its jobs.
 async fn tell_waiting(
     dead: &DeadLetters,
     latest: &Mutex<Option<RedriveReport>>,

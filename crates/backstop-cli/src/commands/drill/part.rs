@@ -1,4 +1,5 @@
-//! What the processes of a drill do until they are killed, or until whoever started them lets go of their stdin.
+//! What the processes of a drill do until they are killed, or until whoever started them lets go of
+//! their stdin.
 //!
 //! | part | says |
 //! |---|---|
@@ -103,8 +104,8 @@ async fn write(backstop: &Backstop, output: Output) -> Result<Verdict, Trouble> 
     }
 }
 
-/// Returns when whoever leads the drill has closed our stdin, or is gone. Read on a thread of its own: it never ends by itself,
-/// and must not keep the program from ending.
+/// Returns when whoever leads the drill has closed our stdin, or is gone. Read on a thread of its
+/// own: it never ends by itself, and must not keep the program from ending.
 async fn let_go() {
     let (told, heard) = oneshot::channel();
     std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! The process that has a SQLite store open dies in the middle of a write: is everything there that was acknowledged?
+//! The process that has a SQLite store open dies in the middle of a write: is everything there that
+//! was acknowledged?
 
 use super::PATIENCE;
 use super::child::Child;

@@ -93,8 +93,8 @@ fn column(scenario: &Scenario, buckets: &[Bucket]) -> Column {
     }
 }
 
-/// One character of a column. What failed stands below, in whole characters, and is never too little to be seen; what
-/// succeeded stands on it.
+/// One character of a column. What failed stands below, in whole characters, and is never too
+/// little to be seen; what succeeded stands on it.
 fn cell(column: Column, row: u64, most: u64) -> char {
     let most = most.max(1);
     let failed_rows = (column.failed * ROWS + most / 2) / most;

@@ -67,7 +67,8 @@ impl<R: BufRead> LineReader<R> {
         }
     }
 
-    /// Reads to the end of the line; whether all of it is in `buffer`, or `None` at the end of the input.
+    /// Reads to the end of the line; whether all of it is in `buffer`, or `None` at the end of the
+    /// input.
     fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<bool>> {
         let (mut any, mut is_whole) = (false, true);
         loop {

@@ -1,6 +1,6 @@
-//! Pushes many lines: one thread reads and checks, a few calls of the store are under way at any time, and memory is
-//! bounded by them. Of a pipe, what was read goes out before the reader waits for more: a slow pipe has its lines in the
-//! store at once, and a fast one fills its batches.
+//! Pushes many lines: one thread reads and checks, a few calls of the store are under way at any
+//! time, and memory is bounded by them. Of a pipe, what was read goes out before the reader waits
+//! for more: a slow pipe has its lines in the store at once, and a fast one fills its batches.
 
 mod report;
 
@@ -160,8 +160,8 @@ fn too_long() -> String {
     )
 }
 
-/// The next lines, enough for one call, or where the input `may_wait` those that are there; `None` at the end. What a line
-/// is delayed by counts from when it was read.
+/// The next lines, enough for one call, or where the input `may_wait` those that are there; `None`
+/// at the end. What a line is delayed by counts from when it was read.
 fn read_batch(
     reader: &mut LineReader<BufReader<impl Read>>,
     defaults: &Defaults,

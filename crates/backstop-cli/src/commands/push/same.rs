@@ -1,4 +1,5 @@
-//! Ids that were used before, for something else: whoever reuses a name would take their job for pushed.
+//! Ids that were used before, for something else: whoever reuses a name would take their job for
+//! pushed.
 
 use crate::context::Context;
 use crate::output::words::counted;
@@ -28,7 +29,8 @@ impl Meant {
     }
 }
 
-/// Those whose id stands for a job with another payload, or in another queue. A job that is gone meanwhile tells nothing.
+/// Those whose id stands for a job with another payload, or in another queue. A job that is gone
+/// meanwhile tells nothing.
 pub(super) async fn others(backstop: &Backstop, meant: &[Meant]) -> Answer<Vec<JobId>> {
     let mut by_queue: BTreeMap<&QueueName, Vec<&Meant>> = BTreeMap::new();
     for one in meant {

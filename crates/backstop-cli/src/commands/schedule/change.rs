@@ -66,7 +66,8 @@ pub(super) async fn resume(args: &NameArg, context: &Context) -> Result<Verdict,
     tell(name, false, done, context)
 }
 
-/// A schedule that is no longer configured can still be paused and resumed; one that never was is a typing error.
+/// A schedule that is no longer configured can still be paused and resumed; one that never was is a
+/// typing error.
 async fn check_known(
     name: &ScheduleName,
     backstop: &Backstop,

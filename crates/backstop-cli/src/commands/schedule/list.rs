@@ -104,7 +104,8 @@ fn next(at: Time, now: Time) -> String {
     format!("{} ({})", instant(at), relative(at, now))
 }
 
-/// Those that are still to be dealt with, and those that nobody will: together what `schedule missed` lists.
+/// Those that are still to be dealt with, and those that nobody will: together what `schedule
+/// missed` lists.
 fn missing(open: u64, given_up: u64) -> (String, Tone) {
     let given_up_too = if given_up > 0 {
         format!(" and {} given up", count(given_up))

@@ -198,7 +198,8 @@ fn has_nothing_open(checked: &Checked) -> bool {
         .is_some_and(StatusWords::has_nothing_open)
 }
 
-/// How the columns that are there are named in the configuration, and the statements that add those that are not.
+/// How the columns that are there are named in the configuration, and the statements that add those
+/// that are not.
 fn tell_missing(table: &Table, checked: &Checked, context: &Context) -> Result<(), Trouble> {
     let (output, paint) = (context.output, context.output.paint());
     let lacks = checked.columns.iter().any(|column| column.found.is_none());

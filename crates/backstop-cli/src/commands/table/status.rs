@@ -44,7 +44,8 @@ pub(super) async fn run(args: &StatusArgs, context: &Context) -> Result<Verdict,
     let status = match adopted.status(at).await {
         Ok(status) => status,
         Err(error) => {
-            // What keeps rows from being counted is likely what passes fail of; since when is known all the same.
+            // What keeps rows from being counted is likely what passes fail of; since when is known
+            // all the same.
             if let Some(failing) = adopted.failing().await? {
                 context.output.note(passes(&failing, at));
             }

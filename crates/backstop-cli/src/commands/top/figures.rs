@@ -38,7 +38,8 @@ pub(super) struct Figures {
     pub(super) guards: Vec<GuardStatus>,
 }
 
-/// Whether a worker works, or holds jobs and is not heard. One that holds nothing and gives no sign has stopped.
+/// Whether a worker works, or holds jobs and is not heard. One that holds nothing and gives no sign
+/// has stopped.
 fn is_there(worker: &WorkerStatus, now: Time) -> bool {
     worker.running > 0 || now.since(worker.seen_at) <= SILENT
 }

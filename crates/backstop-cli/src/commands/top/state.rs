@@ -336,7 +336,8 @@ impl State {
         self.sheet().rows.into_iter().nth(self.at)
     }
 
-    /// The rows that are meant: those that were selected, else the chosen one. What is not shown is never meant.
+    /// The rows that are meant: those that were selected, else the chosen one. What is not shown is
+    /// never meant.
     fn meant(&self) -> Vec<Row> {
         let mut rows = self.sheet().rows;
         rows.retain(|row| self.is_selected(row));
@@ -347,7 +348,8 @@ impl State {
         }
     }
 
-    /// Pausing loses nothing and is undone by the same key: for one queue a capital letter is enough.
+    /// Pausing loses nothing and is undone by the same key: for one queue a capital letter is
+    /// enough.
     fn turn_gate(&mut self) -> Wish {
         let names: BTreeSet<QueueName> = self
             .meant()

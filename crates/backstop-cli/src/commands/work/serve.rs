@@ -24,8 +24,8 @@ pub(super) enum Until {
     Empty,
 }
 
-/// Waits until the worker has stopped: told to once by a signal or for lack of work, forced by a second signal. What the store said, if it
-/// stopped because of that.
+/// Waits until the worker has stopped: told to once by a signal or for lack of work, forced by a
+/// second signal. What the store said, if it stopped because of that.
 pub(super) async fn serve(
     mut running: Running,
     mut signals: Signals,
@@ -89,8 +89,9 @@ impl Stage {
     }
 }
 
-/// The signals that ask for an end. One within [`SAME_WITHIN`] of another is the same one: coreutils' `timeout` signals its child and
-/// then the child's group, and the first would otherwise leave running jobs no time.
+/// The signals that ask for an end. One within [`SAME_WITHIN`] of another is the same one:
+/// coreutils' `timeout` signals its child and then the child's group, and the first would otherwise
+/// leave running jobs no time.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -117,7 +118,8 @@ impl Heard {
 }
 
 impl Signals {
-    /// Listens from now on. A signal that comes before would end the process, and every run with it.
+    /// Listens from now on. A signal that comes before would end the process, and every run with
+    /// it.
     pub(crate) fn listen() -> Result<Self, Trouble> {
         let (interrupt, terminate) = (
             signal(SignalKind::interrupt())?,

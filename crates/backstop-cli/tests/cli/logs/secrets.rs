@@ -24,7 +24,8 @@ retry = { kind = "constant", every = "10ms", max_attempts = 1 }
 step = "1m"
 "#;
 
-/// Databases of a user's that cannot be reached, and what a collector wants: passwords all the same.
+/// Databases of a user's that cannot be reached, and what a collector wants: passwords all the
+/// same.
 const ELSEWHERE: &str = r#"
 [sweeps.lost]
 url = "postgres://ada:canary-sweep@127.0.0.1:1/app?password=canary-parameter"
@@ -46,7 +47,8 @@ otlp = "http://127.0.0.1:1"
 headers = { x-api-key = "canary-header" }
 "#;
 
-/// Commands that list something; what shows one payload whole is asked for by name, and is not here.
+/// Commands that list something; what shows one payload whole is asked for by name, and is not
+/// here.
 const LISTS: [&str; 17] = [
     "job list",
     "job list --all",
@@ -180,7 +182,8 @@ fn a_secret_is_in_no_log_and_in_no_list() {
         }
     }
     for more in ["-vv", "--json"] {
-        // The server of the tests does not wait for the disk, and the doctor says that this falls short.
+        // The server of the tests does not wait for the disk, and the doctor says that this falls
+        // short.
         check_answer("doctor", &place.run(["doctor", more]).exits(1));
     }
 }

@@ -49,7 +49,8 @@ fn what_a_clock_that_was_ahead_entered_without_a_job_counts_for_nothing() {
             "{what}: once it has a run it stays"
         );
     }
-    // What it fired, or may have fired, stands: its job is never made a second time, and what is still to come waits for its time.
+    // What it fired, or may have fired, stands: its job is never made a second time, and what is
+    // still to come waits for its time.
     let due = entry(What::Due, ahead);
     assert!(
         !due.is_void(instant) && due.is_due(instant) && !due.is_due(instant.before(Span::secs(1)))
@@ -219,7 +220,8 @@ fn what_a_replaced_rule_left_behind_is_made_up_under_the_new_one() {
         "{told:?}"
     );
     assert_eq!((told.len(), told[9].as_str()), (10, "16T08:30 due"));
-    // Nothing is expected of it from before `since`, nor from before it was first registered itself.
+    // Nothing is expected of it from before `since`, nor from before it was first registered
+    // itself.
     let late = Schedule {
         since: Some(time("2026-11-16T00:00:00Z")),
         ..new.clone()

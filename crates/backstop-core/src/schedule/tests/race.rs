@@ -1,6 +1,8 @@
-//! Two virtual years of eight zones, with three schedulers that race, sleep and are killed between any two steps, and with a clock that
-//! is days ahead now and then: no instant fires twice, and none goes without an explanation that is true. How many instants there are was counted by another program,
-//! another language and another time zone database; and what is to be survived must have happened.
+//! Two virtual years of eight zones, with three schedulers that race, sleep and are killed between
+//! any two steps, and with a clock that is days ahead now and then: no instant fires twice, and
+//! none goes without an explanation that is true. How many instants there are was counted by
+//! another program, another language and another time zone database; and what is to be survived
+//! must have happened.
 
 use super::zones::ZONES;
 use super::*;
@@ -30,7 +32,8 @@ struct Shared {
     refused: u32,
     /// When somebody with a clock that was right decided, and when it had entered that.
     looks: BTreeMap<Time, Time>,
-    /// How often an instant was decided about anew, since a clock that was ahead had done so before.
+    /// How often an instant was decided about anew, since a clock that was ahead had done so
+    /// before.
     anew: u32,
     /// Instants whose entry is the decision of a clock that was ahead.
     early: BTreeSet<Time>,
@@ -90,7 +93,8 @@ struct Case {
 
 impl Case {
     fn years(&self) -> (Time, Time) {
-        // The island left out a day in December 2011. Years that are over: no country changes its mind about them.
+        // The island left out a day in December 2011. Years that are over: no country changes its
+        // mind about them.
         let (begin, end) = if self.zone == "Pacific/Apia" {
             (2011, 2013)
         } else {
@@ -396,7 +400,8 @@ fn check_ledger(
         let is_paused = pauses.iter().filter(|change| **change <= *instant).count() % 2 == 1;
         let is_early = shared.early.contains(instant);
         if is_early && !has_job {
-            // It stands only because nobody looked from its instant on, until the clock was there again or nobody looks back so far.
+            // It stands only because nobody looked from its instant on, until the clock was there
+            // again or nobody looks back so far.
             let until = entry.at.before(Span::minutes(1)).max(*instant);
             let seen = *instant..until.min(instant.after(case.missed.look_back));
             let looked = shared

@@ -1,5 +1,5 @@
-//! Two years of eight zones, walked minute by minute around every change of their clocks: an oracle that shares nothing with
-//! the rules but the words.
+//! Two years of eight zones, walked minute by minute around every change of their clocks: an oracle
+//! that shares nothing with the rules but the words.
 
 use super::*;
 use jiff::Timestamp;

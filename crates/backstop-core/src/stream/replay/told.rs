@@ -16,7 +16,8 @@ pub struct Effect {
     pub key: StreamKey,
     /// What.
     pub effect: &'static str,
-    /// At which position; the first of a range, the lowest held of a key, the watermark of one that was cleared.
+    /// At which position; the first of a range, the lowest held of a key, the watermark of one that
+    /// was cleared.
     pub position: Option<i64>,
     /// The last position of a range.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,5 @@
-//! A key whose records are not all in sight: more than a load brings, or worked on without the store.
+//! A key whose records are not all in sight: more than a load brings, or worked on without the
+//! store.
 
 use super::super::call::Step;
 use super::recovery::{Kept, STEP, record};
@@ -8,7 +9,8 @@ use crate::time::Time;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// Works a key through as far as it goes without waiting; answers what the handler was called for, in slots.
+/// Works a key through as far as it goes without waiting; answers what the handler was called for,
+/// in slots.
 fn worked(window: &mut Window, rules: &Rules, now: Time) -> Vec<String> {
     let mut called = Vec::new();
     while let Some(step) = window.next(rules, now) {
@@ -29,7 +31,8 @@ fn worked(window: &mut Window, rules: &Rules, now: Time) -> Vec<String> {
     called
 }
 
-/// As a worker does: loads, takes in what was brought, works, writes; again while there is more to do at once.
+/// As a worker does: loads, takes in what was brought, works, writes; again while there is more to
+/// do at once.
 fn taken(
     kept: &mut Kept,
     in_hand: &[i64],
@@ -266,7 +269,8 @@ fn halted_and_disabled_keys_stay_so_without_the_store() {
 }
 
 proptest! {
-    /// Two processes, one store that comes and goes: whoever gets a record handles it, with the store or without.
+    /// Two processes, one store that comes and goes: whoever gets a record handles it, with the
+    /// store or without.
     #[test]
     fn every_record_is_handled_once_whoever_gets_it_and_whatever_the_store_does(
         arrivals in prop::collection::vec((1_i64..14, 0_usize..2, 0_u8..4), 1..40),

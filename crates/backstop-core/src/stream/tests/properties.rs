@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const STEP: i64 = 60;
 
-/// One arrival: after how many seconds, of which key, at which slot, and how often its handler fails.
+/// One arrival: after how many seconds, of which key, at which slot, and how often its handler
+/// fails.
 type Arrival = (u16, u8, i64, u32);
 
 fn record(key: u8, slot: i64) -> Record {
@@ -85,7 +86,8 @@ proptest! {
         for (key, effects) in by_key(&effects) {
             let mut ends: Vec<i64> = Vec::new();
             for effect in effects.iter().filter(|e| ["handled", "miss", "miss_range", "dead"].contains(&e.effect)) {
-                // A correction that fails for good is a dead letter of a position that has ended before.
+                // A correction that fails for good is a dead letter of a position that has ended
+                // before.
                 let is_correction = effect.effect == "dead" && ends.last() >= effect.position.as_ref();
                 ends.extend(positions(effect).into_iter().filter(|_| !is_correction));
             }
@@ -129,7 +131,8 @@ proptest! {
         twice in prop::collection::btree_set(0_usize..40, 0..5),
         drain in prop_oneof![Just(Drain::Immediate), Just(Drain::Scheduled)],
     ) {
-        // Slot n is due at n minutes and arrives up to 170 s later; at most three are under way at a time.
+        // Slot n is due at n minutes and arrives up to 170 s later; at most three are under way at
+        // a time.
         let mut arriving: Vec<(i64, i64)> = (0_i64..)
             .zip(&delays)
             .map(|(slot, delay)| (slot * STEP + if slot == 0 { 0 } else { *delay }, slot))

@@ -1,4 +1,5 @@
-//! A key through crashes: whoever works on it may die between any two steps, and brings its records again.
+//! A key through crashes: whoever works on it may die between any two steps, and brings its records
+//! again.
 
 use super::super::call::{Call, Step};
 use super::*;
@@ -107,8 +108,9 @@ enum Way {
     Offered,
 }
 
-/// Works the key through, writing after each call; dies after `crash_after` of its calls and writes, before what it did last is
-/// written. What it had in hand and was not written is brought again.
+/// Works the key through, writing after each call; dies after `crash_after` of its calls and
+/// writes, before what it did last is written. What it had in hand and was not written is brought
+/// again.
 fn work(
     kept: &mut Kept,
     in_hand: &[Record],
@@ -168,7 +170,8 @@ proptest! {
             now = now.after(Span::secs(61));
             run(&mut kept, &[], now, &mut calls, &mut crashes);
         }
-        // The call that was in flight comes again, at once and as it was, or as the record that meanwhile arrived for it.
+        // The call that was in flight comes again, at once and as it was, or as the record that
+        // meanwhile arrived for it.
         calls.dedup_by_key(|call| call.position());
         let positions: Vec<i64> = calls.iter().map(|call| call.position()).collect();
         prop_assert!(positions.is_sorted_by(|one, next| one < next), "{calls:?}");

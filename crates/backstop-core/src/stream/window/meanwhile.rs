@@ -5,8 +5,9 @@
 //! | everything: it was in hand | goes on from its watermark with what it held, at once and with misses | the watermark moves on |
 //! | where it once was, or nothing | what is not known to be old is handled at once; misses are declared from the first record on | what was handled is an island ahead of the watermark |
 //!
-//! What lies before an island is made up for at once when the store is back: what is held there is handled, what is missing is
-//! declared missing. Declaring it without having asked the store would tell of misses that others handled.
+//! What lies before an island is made up for at once when the store is back: what is held there is
+//! handled, what is missing is declared missing. Declaring it without having asked the store would
+//! tell of misses that others handled.
 
 use super::Window;
 use crate::limits::ISLANDS_MAX;
@@ -74,7 +75,8 @@ impl Window {
         window
     }
 
-    /// The same key as it goes on when the store did not take in its last change: with all that is in hand.
+    /// The same key as it goes on when the store did not take in its last change: with all that is
+    /// in hand.
     #[must_use]
     pub fn adrift(&self, unsaved: &Change) -> Self {
         Self {
@@ -83,7 +85,8 @@ impl Window {
         }
     }
 
-    /// Lets go of records that cannot be handled without the store: whoever brought them keeps them.
+    /// Lets go of records that cannot be handled without the store: whoever brought them keeps
+    /// them.
     pub fn let_go(&mut self, positions: impl IntoIterator<Item = i64>) {
         for position in positions {
             let Some(held) = self.held.remove(&position) else {
@@ -164,7 +167,8 @@ impl Window {
         self.is_passed(position) && !self.standing.missed.contains(position)
     }
 
-    /// What was added and removed without the store may be unknown to it or not. What waits now is known: the rest follows from that.
+    /// What was added and removed without the store may be unknown to it or not. What waits now is
+    /// known: the rest follows from that.
     fn balance(&mut self, counted: u64, meanwhile: &Counts) {
         let waiting = self.held.values().filter(|held| held.waits).count() as u64 + self.beyond;
         let (added, removed) = (meanwhile[Count::Added], meanwhile[Count::Removed]);
@@ -187,7 +191,8 @@ impl Window {
                 .any(|island| island.covers(position))
     }
 
-    /// Whether nobody has looked at this position, although later ones were handled: only without the store.
+    /// Whether nobody has looked at this position, although later ones were handled: only without
+    /// the store.
     pub(super) fn is_unlooked(&self, position: i64) -> bool {
         self.is_before_first(position)
             && !self.is_passed(position)
@@ -210,7 +215,8 @@ impl Window {
         });
     }
 
-    /// Moves the watermark over what was handled without the store, where nothing lies before it any more.
+    /// Moves the watermark over what was handled without the store, where nothing lies before it
+    /// any more.
     pub(super) fn cross(&mut self) {
         if self.is_loose && self.watermark.is_none() {
             return;

@@ -25,7 +25,8 @@ impl Window {
         note.map(Step::Note)
     }
 
-    /// As [`Window::next`] for a worker that stops: what has arrived is held, and nothing else begins.
+    /// As [`Window::next`] for a worker that stops: what has arrived is held, and nothing else
+    /// begins.
     pub fn put_by(&mut self, rules: &Rules, now: Time) -> Option<Note> {
         self.look_at_arrivals(rules, now)
             .or_else(|| self.hold_fresh())
@@ -114,7 +115,8 @@ impl Window {
             return None;
         }
         self.cross();
-        // Overtaken while it waited, by another worker or by one without the store: it must not stand in the way.
+        // Overtaken while it waited, by another worker or by one without the store: it must not
+        // stand in the way.
         if let Some((position, step)) = self.head().map(|(position, held)| (position, held.step))
             && let Some(note) = self.behind(position, step, rules, now)
         {
@@ -136,8 +138,8 @@ impl Window {
         (!self.is_blocked(rules, now)).then_some(Step::Call(call))
     }
 
-    /// The call that would bring the lowest record that is held, or what was handled without the store, nearer to its turn, if it is
-    /// not to wait.
+    /// The call that would bring the lowest record that is held, or what was handled without the
+    /// store, nearer to its turn, if it is not to wait.
     fn call(&self, rules: &Rules, now: Time) -> Option<Call> {
         let head = self.head();
         if let Some((position, _)) = head.filter(|(position, _)| self.is_passed(*position)) {

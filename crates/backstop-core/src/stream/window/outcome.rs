@@ -137,7 +137,8 @@ impl Window {
         }
     }
 
-    /// Sets a halted key going again, with the record it halted at or past it; whether it was halted.
+    /// Sets a halted key going again, with the record it halted at or past it; whether it was
+    /// halted.
     pub fn resume(&mut self, halted_at: Resume) -> bool {
         let Some(position) = self.standing.halted.take() else {
             return false;

@@ -1,4 +1,5 @@
-//! Random histories: a broker that remembers commits, a client that fetches from there, a sink that answers when it likes.
+//! Random histories: a broker that remembers commits, a client that fetches from there, a sink that
+//! answers when it likes.
 
 use super::{
     Answer, Assignment, Batch, Commit, Departure, End, PartitionStatus, RULES, Room, pairs, place,
@@ -36,7 +37,8 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays a history. After each step: whatever is committed has been taken in, and no bound is passed.
+/// Plays a history. After each step: whatever is committed has been taken in, and no bound is
+/// passed.
 pub(super) fn play(steps: &[Step]) {
     let mut world = World::new();
     for step in steps {
@@ -154,7 +156,8 @@ impl World {
         self.assignment.ended(&batch.ticket, end);
     }
 
-    /// The broker answers all commits; it takes none for a partition that has gone to somebody else.
+    /// The broker answers all commits; it takes none for a partition that has gone to somebody
+    /// else.
     fn answer(&mut self, answer: Answer) {
         for commit in std::mem::take(&mut self.sent) {
             if answer == Answer::Committed && self.position.contains_key(&commit.place.partition) {

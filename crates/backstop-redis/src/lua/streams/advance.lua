@@ -1,14 +1,14 @@
--- Takes in what was decided about keys, each by itself.
--- ARGV[1] now
--- ARGV[2] after how many records touched the rest has to wait for the next call
--- then for each: key; change; counts: index, number of each that is not 0; and if records follow: the positions to drop,
--- how many records to hold, and for each of those position, record, payload
---   a change: 1-8 number  9-12 turn  13-20 arrived as it was taken  21 then (K keep, R release, C clear)
---     22-29 until or due or NULs  30-37 for K: a lease that ends later than this gives way  38 whether records follow (0, 1)
---     39-47 watermark, as in a head  48-49 NULs  50- standing
--- Answers: one letter each, as far as it came (A applied, W applied and the key is due, S stale).
+-- Takes in what was decided about keys, each by itself. ARGV[1] now ARGV[2] after how many records
+-- touched the rest has to wait for the next call then for each: key; change; counts: index, number
+-- of each that is not 0; and if records follow: the positions to drop, how many records to hold,
+-- and for each of those position, record, payload a change: 1-8 number  9-12 turn  13-20 arrived as
+-- it was taken  21 then (K keep, R release, C clear) 22-29 until or due or NULs  30-37 for K: a
+-- lease that ends later than this gives way  38 whether records follow (0, 1) 39-47 watermark, as
+-- in a head  48-49 NULs  50- standing Answers: one letter each, as far as it came (A applied, W
+-- applied and the key is due, S stale).
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is taken can still be ended.
+-- A full Redis refuses what may need memory, but only as the first write of a script: what is taken
+-- can still be ended.
 call('HDEL', HEADS, '')
 
 local at, work_max, work = ARGV[1], tonumber(ARGV[2]), 0

@@ -1,10 +1,7 @@
--- Which keys are due, and which a take of those that are due has already.
--- ARGV[1] number
--- ARGV[2] now
--- ARGV[3] a lease that ends later than this was given before the clock was set back
--- ARGV[4] what is not due yet begins with this
--- ARGV[5] at most so many
--- Answers: when the next key is due; the keys that are under the number; due key, of those that are due.
+-- Which keys are due, and which a take of those that are due has already. ARGV[1] number ARGV[2]
+-- now ARGV[3] a lease that ends later than this was given before the clock was set back ARGV[4]
+-- what is not due yet begins with this ARGV[5] at most so many Answers: when the next key is due;
+-- the keys that are under the number; due key, of those that are due.
 
 local number, now, far, max = ARGV[1], micros(ARGV[2]), micros(ARGV[3]), tonumber(ARGV[5])
 local mine, due, strays, looked = {}, {}, {}, 0

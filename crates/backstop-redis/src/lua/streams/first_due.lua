@@ -1,7 +1,5 @@
--- Whether there is anything to look at in a shard: asked often, and mostly in vain, so that nothing stands before it.
--- KEYS[1] due    zset  due key
--- KEYS[2] taken  zset  number key
--- ARGV[1] number
+-- Whether there is anything to look at in a shard: asked often, and mostly in vain, so that nothing
+-- stands before it. KEYS[1] due    zset  due key KEYS[2] taken  zset  number key ARGV[1] number
 -- Answers: when the next key is due; whether any key is under the number (0, 1).
 
 local due = redis.call('ZRANGE', KEYS[1], 0, 0)[1]

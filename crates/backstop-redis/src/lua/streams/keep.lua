@@ -4,7 +4,8 @@
 -- then for each lease: key, number
 -- Answers: one letter a lease (K kept, L lost).
 
--- A full Redis refuses what may need memory, but only as the first write of a script: what is taken can still be kept.
+-- A full Redis refuses what may need memory, but only as the first write of a script: what is taken
+-- can still be kept.
 call('HDEL', HEADS, '')
 
 local keys, letters = {}, {}

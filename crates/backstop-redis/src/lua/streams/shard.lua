@@ -1,4 +1,5 @@
--- Stands before every script of a stream: the keys of one of its shards, what they hold, and how a key of it changes.
+-- Stands before every script of a stream: the keys of one of its shards, what they hold, and how a
+-- key of it changes.
 --
 -- KEYS[1]  heads     hash   key -> head
 -- KEYS[2]  names     zset   key
@@ -11,14 +12,14 @@
 -- KEYS[9]  taken     zset   number key, of those that somebody has because they were due
 -- KEYS[10] counts    hash   index -> number
 --
--- A key of a stream has no NUL in it. Times, positions and lease numbers are eight bytes, as in records of jobs.
+-- A key of a stream has no NUL in it. Times, positions and lease numbers are eight bytes, as in
+-- records of jobs.
 --
--- A head, by byte:
---   1-8 number of the lease it is or was under last  9-12 the last turn of it  13-20 its end, NULs if it was released
---   21 D if it is under a lease because it was due, otherwise K  22-29 due or NULs  30-37 at of the oldest record or NULs
---   38-45 arrived  46-49 how many records  50 1 if there is a watermark, otherwise 0  51-58 watermark
---   59-60 length of worker  61- worker, then standing
--- A record: 1-8 step  9-16 at  17-24 arrival  25- 0, or 1 and the tenant
+-- A head, by byte: 1-8 number of the lease it is or was under last  9-12 the last turn of it  13-20
+-- its end, NULs if it was released 21 D if it is under a lease because it was due, otherwise K
+-- 22-29 due or NULs  30-37 at of the oldest record or NULs 38-45 arrived  46-49 how many records
+-- 50 1 if there is a watermark, otherwise 0  51-58 watermark 59-60 length of worker  61- worker,
+-- then standing A record: 1-8 step  9-16 at  17-24 arrival  25- 0, or 1 and the tenant
 
 local HEADS, NAMES, DUE, RECORDS, PAYLOADS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local PLACES, AGES, HOLDING, TAKEN, COUNTS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -43,7 +44,8 @@ local function is_under(head, number)
   return sub(head, 1, 8) == number and sub(head, 13, 20) ~= NEVER and is_whole(head)
 end
 
--- Whether somebody has the key. A lease that ends later than far was given before the clock was set back.
+-- Whether somebody has the key. A lease that ends later than far was given before the clock was set
+-- back.
 local function is_held(head, now, far)
   local till = sub(head, 13, 20)
   if till == NEVER then return false end
@@ -61,7 +63,8 @@ local function taken_under(head) return sub(head, 21, 21) == 'D' and sub(head, 1
 -- Where the records of a key are in places and ages.
 local function range_of(key) return '[' .. key .. '\0', '(' .. key .. '\1' end
 
--- Keys as they were found and as they are to be; false where there is none. What a script changes twice is written once.
+-- Keys as they were found and as they are to be; false where there is none. What a script changes
+-- twice is written once.
 local before, after, touched = {}, {}, {}
 
 local function open(keys)

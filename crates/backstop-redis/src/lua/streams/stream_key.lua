@@ -1,8 +1,6 @@
--- One key, and what a take of it would bring along.
--- ARGV[1] key
--- ARGV[2] how many records at most
--- Answers: nothing if there is no such key; or head, and if it has records: highest position, positions, records,
--- payloads.
+-- One key, and what a take of it would bring along. ARGV[1] key ARGV[2] how many records at most
+-- Answers: nothing if there is no such key; or head, and if it has records: highest position,
+-- positions, records, payloads.
 
 local head = call('HGET', HEADS, ARGV[1])
 if not head then return {} end

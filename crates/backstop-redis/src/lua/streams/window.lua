@@ -1,6 +1,7 @@
 -- What a key keeps, as far as it is handed out.
 
--- The records of the lowest positions; of their payloads a few at a time, and no more once there is enough to carry.
+-- The records of the lowest positions; of their payloads a few at a time, and no more once there is
+-- enough to carry.
 local function window(key, max)
   local BYTES_MAX, AT_ONCE = 16777216, 32
   local first, last = range_of(key)

@@ -1,4 +1,5 @@
-//! What became of the instants of days: a column a day, filled from below by what became of how many.
+//! What became of the instants of days: a column a day, filled from below by what became of how
+//! many.
 
 use super::bars::Share;
 use super::svg::{Anchor, Place, Svg, figure, table};

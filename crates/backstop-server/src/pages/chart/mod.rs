@@ -1,7 +1,8 @@
 //! Charts, drawn on the server: SVG that needs no script, no font and no style of its own.
 //!
-//! Colours come from the page's style by class, so that they follow light and dark. Every chart has a title and a
-//! description, says its values where the pointer is, and has its values as a table for who cannot see it.
+//! Colours come from the page's style by class, so that they follow light and dark. Every chart has
+//! a title and a description, says its values where the pointer is, and has its values as a table
+//! for who cannot see it.
 //!
 //! | what | where |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Geometry and markup of all charts: whatever comes in, what comes out can be drawn, and is only a drawing.
+//! Geometry and markup of all charts: whatever comes in, what comes out can be drawn, and is only a
+//! drawing.
 
 use super::*;
 use crate::history::{Point, Series};

@@ -1,6 +1,7 @@
 //! Records in the order of their positions, with the gaps between: what a key waits for, drawn.
 //!
-//! A gap is as wide as the positions that are missing, up to a few; a longer one is cut short and says its length.
+//! A gap is as wide as the positions that are missing, up to a few; a longer one is cut short and
+//! says its length.
 
 use super::svg::{Anchor, Place, Svg, figure, table};
 use super::{Markup, Tone};

@@ -165,7 +165,8 @@ impl LetterFilter {
     }
 }
 
-/// An instant as the page writes it, or as a browser's field does: that has no zone, and means UTC here.
+/// An instant as the page writes it, or as a browser's field does: that has no zone, and means UTC
+/// here.
 fn instant(text: &str) -> Result<Time, backstop_core::time::NotATime> {
     text.parse().or_else(|error| {
         let with_zone = [

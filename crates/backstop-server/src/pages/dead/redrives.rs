@@ -289,7 +289,8 @@ impl Shown {
             refused: report.refused,
             damaged: report.damaged,
             reached: report.reached(),
-            // What died again while it ran may fit as well, and is not gone through twice; the count is from before.
+            // What died again while it ran may fit as well, and is not gone through twice; the
+            // count is from before.
             expected: report
                 .expected
                 .map(|expected| expected.max(report.reached())),

@@ -180,7 +180,8 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         .on(view.app().base(), &back.to_string()))
 }
 
-/// Whether all that match may be changed: to remove them, whoever asks has typed the word. One click too many is no word.
+/// Whether all that match may be changed: to remove them, whoever asks has typed the word. One
+/// click too many is no word.
 pub(in crate::pages) fn is_meant(posted: &Posted, action: &Action) -> bool {
     *action != Action::Delete || posted.get("typed") == Some(told(action).0)
 }
@@ -237,7 +238,8 @@ pub(in crate::pages) struct Outcome {
 }
 
 impl Outcome {
-    /// What was done, and how it ended. A store that fails before anything was done has a page of its own.
+    /// What was done, and how it ended. A store that fails before anything was done has a page of
+    /// its own.
     pub(in crate::pages) fn of(
         view: &View,
         done: Answer<()>,

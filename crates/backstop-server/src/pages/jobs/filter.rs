@@ -96,7 +96,8 @@ impl JobFilter {
             .or_else(|| self.worker.as_ref().map(|_| State::Running))
     }
 
-    /// How many there are, from the counts that the store keeps, without looking at any. `None` if the queue is not known.
+    /// How many there are, from the counts that the store keeps, without looking at any. `None` if
+    /// the queue is not known.
     pub(super) fn count(&self, queues: &[QueueStatus]) -> Option<Counted> {
         let search = self.search();
         let is_known = self

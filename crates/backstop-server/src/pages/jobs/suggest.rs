@@ -1,5 +1,6 @@
-//! What is offered to choose from in the fields of the filter: names that are known, so that nobody has to know them by heart. A list that
-//! the page carries; it needs no script, and what is not in it can be typed all the same.
+//! What is offered to choose from in the fields of the filter: names that are known, so that nobody
+//! has to know them by heart. A list that the page carries; it needs no script, and what is not in
+//! it can be typed all the same.
 
 use crate::pages::View;
 use backstop::workers::LISTED;
@@ -18,7 +19,8 @@ const WORKERS_MAX: usize = 200;
 #[derive(Default)]
 pub(super) struct Suggested {
     pub(super) queues: Vec<String>,
-    /// Of the jobs on the page, of what workers have handlers for, and of what the configuration enqueues.
+    /// Of the jobs on the page, of what workers have handlers for, and of what the configuration
+    /// enqueues.
     pub(super) kinds: Vec<String>,
     pub(super) workers: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! What the overview looks at: a fixed number of questions, each of which the store answers from what it keeps.
+//! What the overview looks at: a fixed number of questions, each of which the store answers from
+//! what it keeps.
 
 use super::seldom::{Seen, Seldom};
 use crate::bulk::{self, Bulk};

@@ -1,5 +1,5 @@
-//! What is wrong, the worst first: a sentence, a number, and where to do something about it. Decides from what was
-//! gathered and asks nothing.
+//! What is wrong, the worst first: a sentence, a number, and where to do something about it.
+//! Decides from what was gathered and asks nothing.
 //!
 //! Every alert of `alerts/rules.yml` has its problem here; `tests.rs` holds both together.
 
@@ -29,7 +29,8 @@ const LIMITED_WITHIN: Span = Span::minutes(1);
 const GROWING_LEAST: f64 = 100.0;
 /// A queue grows if so much more is ready than minutes ago.
 const GROWING_BY: f64 = 1.5;
-/// What the doctor said this long ago says little of now; even a large store is looked at every 45 minutes.
+/// What the doctor said this long ago says little of now; even a large store is looked at every 45
+/// minutes.
 const DOCTOR_OLD: Span = Span::hours(1);
 /// From this share of its room on, in per cent, a store of dead letters is nearly full.
 const NEARLY_FULL_PERCENT: u64 = 80;
@@ -93,7 +94,8 @@ fn queue_at(base: &str, queue: &QueueName) -> String {
     format!("{base}/queues/{}", part(queue.as_str()))
 }
 
-/// Ready jobs that do not move: nobody serves their queue, it is paused, or those who serve it do not keep up.
+/// Ready jobs that do not move: nobody serves their queue, it is paused, or those who serve it do
+/// not keep up.
 fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
     let waits = facts.now.since(queue.next_ready?);
     let ready = text::many(queue.counts.of(State::Ready), "job is", "jobs are");

@@ -6,8 +6,8 @@
 //! | the groups of dead letters | for every page while there are few letters; of more than [`LETTERS_FEW`] after [`DEAR_FOR`] |
 //! | keys of streams that stand still, or that nobody looks at | for every page while few hold records; of more than [`KEYS_FEW`] after [`DEAR_FOR`] |
 //!
-//! Pages that want the same at once wait for one question. What is known from before is told only of queues and streams that have
-//! anything now.
+//! Pages that want the same at once wait for one question. What is known from before is told only
+//! of queues and streams that have anything now.
 
 use super::gather::{Still, still};
 use crate::pages::View;
@@ -26,13 +26,15 @@ const SCHEDULES_MAX: usize = 100;
 const SWEEPS_MAX: usize = 50;
 /// How long what was seen of schedules and sweeps is taken for true.
 const TRUE_FOR: Span = Span::secs(10);
-/// How long what was seen of many letters, or of many keys, is taken for true: a store has to go through all of them.
+/// How long what was seen of many letters, or of many keys, is taken for true: a store has to go
+/// through all of them.
 const DEAR_FOR: Span = Span::secs(5);
 /// Dead letters that are grouped for every page.
 const LETTERS_FEW: u64 = 10_000;
 /// Keys holding records that are looked at for every page.
 const KEYS_FEW: u64 = 200;
-/// How long it is told that an instant was given up, from when that was decided: as long as the metric and its alert tell it.
+/// How long it is told that an instant was given up, from when that was decided: as long as the
+/// metric and its alert tell it.
 const GIVEN_UP_WITHIN: Span = Span::hours(1);
 
 /// What was said, and when. Cheap to clone.
@@ -66,7 +68,8 @@ impl<T: Clone> Kept<T> {
         if true_for.is_zero() {
             return ask.await;
         }
-        // Held while it is asked, for as long as the request may take: whoever waits here is answered by the same question.
+        // Held while it is asked, for as long as the request may take: whoever waits here is
+        // answered by the same question.
         let mut kept = self.0.lock().await;
         if let Some((at, said)) = &*kept
             && apart(*at, now) < true_for
@@ -106,7 +109,8 @@ impl Seldom {
         self.0.seen.or_ask(now, TRUE_FOR, seen(view, now)).await
     }
 
-    /// As many groups of dead letters as the store tells: the largest come first, and those of now may be small.
+    /// As many groups of dead letters as the store tells: the largest come first, and those of now
+    /// may be small.
     pub(super) async fn groups(
         &self,
         view: &View,

@@ -40,7 +40,8 @@ impl Asked {
     }
 }
 
-/// What cannot be undone has to be said twice, and by its own word: a box that was ticked for one thing counts for no other.
+/// What cannot be undone has to be said twice, and by its own word: a box that was ticked for one
+/// thing counts for no other.
 fn confirmed(view: &View, posted: &Posted, word: &str) -> Result<(), PageFailure> {
     match posted.get("confirm") {
         Some(said) if said == word => Ok(()),

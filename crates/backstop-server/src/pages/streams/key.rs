@@ -1,4 +1,5 @@
-//! One key of a stream: its records on a line with the gaps between, when its wait ends, what was missing, what came late.
+//! One key of a stream: its records on a line with the gaps between, when its wait ends, what was
+//! missing, what came late.
 
 use super::one::key_link;
 use super::rules::gives_up;
@@ -30,7 +31,8 @@ struct Page {
     stream: String,
     stream_link: String,
     key: String,
-    /// Where the actions are; a key of dots only has them by their number, as no address can name it.
+    /// Where the actions are; a key of dots only has them by their number, as no address can name
+    /// it.
     actions: Option<String>,
     state: &'static str,
     tone: &'static str,

@@ -3,8 +3,8 @@
 use backstop::streams::{Rules, Standing, StoredKey};
 use backstop_core::{Span, Time};
 
-/// When a key that waits gives up, if nothing comes: at the end of its last wait, or when its oldest record has been held for
-/// as long as any may be. `None` if it does not wait.
+/// When a key that waits gives up, if nothing comes: at the end of its last wait, or when its
+/// oldest record has been held for as long as any may be. `None` if it does not wait.
 pub(super) fn gives_up(rules: &Rules, stored: &StoredKey, standing: &Standing) -> Option<Time> {
     let wait = standing.wait?;
     let behind = rules.steps.iter().skip(wait.attempt as usize);

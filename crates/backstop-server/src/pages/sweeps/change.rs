@@ -7,7 +7,8 @@ use axum::response::Response;
 use backstop::sweeps::{Report, SweepError};
 use std::time::Duration;
 
-/// How long a page waits for a run. It goes on without the page, and is entered among the last runs.
+/// How long a page waits for a run. It goes on without the page, and is entered among the last
+/// runs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(

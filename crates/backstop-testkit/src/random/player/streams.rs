@@ -113,7 +113,8 @@ impl Player {
         let wanted = match self.dice.random_range(0..10) {
             0..4 => Wanted::Keys(self.stream_keys()),
             4 => Wanted::Seized(self.stream_keys()),
-            // Which of those that are due at one time go first is the store's choice, so that all are asked for.
+            // Which of those that are due at one time go first is the store's choice, so that all
+            // are asked for.
             _ => Wanted::Due(DUE_KEYS_MAX),
         };
         let (stream, number, worker, until) =
@@ -163,7 +164,8 @@ impl Player {
             advances.push(again);
         }
         if self.replies == Replies::SometimesLost {
-            // What one of them clears, another one of the same key may find gone when the call is made again.
+            // What one of them clears, another one of the same key may find gone when the call is
+            // made again.
             advances.sort_by(|one, other| one.lease.cmp(&other.lease));
             advances.dedup_by(|one, other| {
                 (&one.lease.stream, &one.lease.key) == (&other.lease.stream, &other.lease.key)

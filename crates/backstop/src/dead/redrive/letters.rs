@@ -1,5 +1,5 @@
-//! The letters of a redrive, in the order they go: those that fit are read page by page, those that were picked are kept from when
-//! it was written down.
+//! The letters of a redrive, in the order they go: those that fit are read page by page, those that
+//! were picked are kept from when it was written down.
 
 use super::watch::Redriven;
 use crate::dead::change::once;
@@ -57,7 +57,8 @@ pub(super) enum Seen {
 struct Part(Vec<JobId>);
 
 impl Letters {
-    /// What a selection means for a redrive that was written down at `started_at`; what was picked is yet to be read.
+    /// What a selection means for a redrive that was written down at `started_at`; what was picked
+    /// is yet to be read.
     pub(super) fn of(selection: &DeadSelection, started_at: Time) -> Self {
         match selection {
             DeadSelection::Matching(filter) => Self::Fitting(filter.as_of(started_at)),
@@ -253,8 +254,8 @@ impl DeadLetters {
         Ok(seen)
     }
 
-    /// Many jobs in one call; `None` where they must be asked for one by one: no queue is named, or one that cannot be read hides
-    /// the others.
+    /// Many jobs in one call; `None` where they must be asked for one by one: no queue is named, or
+    /// one that cannot be read hides the others.
     async fn see_at_once(
         &self,
         queue: Option<&QueueName>,

@@ -1,4 +1,5 @@
-//! A redrive as the store keeps it: its report and its runner in one cell, the jobs it redrove in others.
+//! A redrive as the store keeps it: its report and its runner in one cell, the jobs it redrove in
+//! others.
 
 use super::letters::PICKED;
 use super::watch::Redriven;
@@ -217,8 +218,8 @@ impl DeadLetters {
         self.redrives_that(|_| true).await
     }
 
-    /// Those that nobody watches and nobody runs, because their runner is gone: whoever serves the store goes on with them by
-    /// [`DeadLetters::run_redrive`], which only one of several can have.
+    /// Those that nobody watches and nobody runs, because their runner is gone: whoever serves the
+    /// store goes on with them by [`DeadLetters::run_redrive`], which only one of several can have.
     pub async fn redrives_left(&self) -> Answer<Vec<RedriveReport>> {
         let now = self.backstop.now();
         self.redrives_that(|record| record.is_left(now)).await
@@ -240,7 +241,8 @@ impl DeadLetters {
         Ok(reports)
     }
 
-    /// Forgets the oldest of those that have ended, where there are too many, and what was left behind by those that were killed.
+    /// Forgets the oldest of those that have ended, where there are too many, and what was left
+    /// behind by those that were killed.
     pub(super) async fn forget_old_redrives(&self) -> Answer<()> {
         let cells = cells(&self.backstop, PREFIX).await?;
         self.forget_left_behind(&cells).await?;
@@ -252,8 +254,9 @@ impl DeadLetters {
         remove(&self.backstop, &ended[..surplus]).await
     }
 
-    /// Removes what was kept for redrives that nobody goes on with: whoever started one was killed before it was written down, or its
-    /// runner was before it had cleared up. What is younger may be of one that is being written down at this moment.
+    /// Removes what was kept for redrives that nobody goes on with: whoever started one was killed
+    /// before it was written down, or its runner was before it had cleared up. What is younger may
+    /// be of one that is being written down at this moment.
     async fn forget_left_behind(&self, records: &[Cell]) -> Answer<()> {
         let goes_on = |cell: &&Cell| {
             read::<Record>(cell).is_none_or(|record| !record.report.phase.is_ended())

@@ -22,18 +22,20 @@ const STORE_TRIES_MAX: u32 = 60;
 const STORE_WAIT: Duration = Duration::from_secs(1);
 
 impl DeadLetters {
-    /// Writes a redrive down, to be run by [`DeadLetters::run_redrive`]; answers its id. Where its runner is killed, it waits for
-    /// whoever resumes it.
+    /// Writes a redrive down, to be run by [`DeadLetters::run_redrive`]; answers its id. Where its
+    /// runner is killed, it waits for whoever resumes it.
     pub async fn redrive(&self, plan: Redrive) -> Result<String, RedriveError> {
         self.write_down(plan, false).await
     }
 
-    /// The same, for one that nobody watches: where its runner is killed, the servers of the store go on with it.
+    /// The same, for one that nobody watches: where its runner is killed, the servers of the store
+    /// go on with it.
     pub async fn redrive_unattended(&self, plan: Redrive) -> Result<String, RedriveError> {
         self.write_down(plan, true).await
     }
 
-    /// Leaves a redrive that nobody runs to the servers of the store from now on. One that has a runner stays that one's.
+    /// Leaves a redrive that nobody runs to the servers of the store from now on. One that has a
+    /// runner stays that one's.
     pub async fn leave_redrive(&self, id: &str) -> Result<(), RedriveError> {
         self.noted(id, "redrive leave", Record::leave)
             .await
@@ -97,8 +99,9 @@ impl DeadLetters {
         Ok(record.report.id)
     }
 
-    /// Runs a redrive to its end, or until `progress`, which is told after every step, breaks it off: then it can be
-    /// resumed by calling this again. So it can if this future is dropped, once its lease is over.
+    /// Runs a redrive to its end, or until `progress`, which is told after every step, breaks it
+    /// off: then it can be resumed by calling this again. So it can if this future is dropped, once
+    /// its lease is over.
     pub async fn run_redrive(
         &self,
         id: &str,
@@ -113,7 +116,8 @@ impl DeadLetters {
         let noted = match log.note(&format!("redrive {id}"), asked).await {
             Ok(noted) => noted,
             Err(error) => {
-                // Nothing is done that is not written down; whoever tries again need not wait for our lease to end.
+                // Nothing is done that is not written down; whoever tries again need not wait for
+                // our lease to end.
                 let _ = run.leave().await;
                 return Err(error.into());
             }
@@ -259,12 +263,14 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The queue that all its letters are of, where one was named: on Redis another may have a job of the same id.
+    /// The queue that all its letters are of, where one was named: on Redis another may have a job
+    /// of the same id.
     fn queue(&self) -> Option<&QueueName> {
         self.record.report.plan.queue()
     }
 
-    /// Finds out which of those that were about to be requeued were, where nobody lived, or heard, to tell.
+    /// Finds out which of those that were about to be requeued were, where nobody lived, or heard,
+    /// to tell.
     async fn resolve(&mut self) -> Result<(), RedriveError> {
         let seen = self
             .dead
@@ -289,8 +295,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Requeues the next letters, at most `count`. What is about to happen is written down first: that is also where a
-    /// runner that was replaced finds out.
+    /// Requeues the next letters, at most `count`. What is about to happen is written down first:
+    /// that is also where a runner that was replaced finds out.
     async fn requeue(&mut self, count: usize) -> Result<(), RedriveError> {
         let started_at = self.record.report.started_at;
         let count = count.min(PART_MAX);
@@ -385,7 +391,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Looks at those that have not ended, as many as `max`. What the store does not answer is looked at again later.
+    /// Looks at those that have not ended, as many as `max`. What the store does not answer is
+    /// looked at again later.
     async fn look(&mut self, max: usize) {
         let count = max.min(self.watch.open() as usize);
         let looked_at: Vec<Redriven> = std::iter::from_fn(|| self.watch.next())
@@ -410,7 +417,8 @@ impl<'a> Run<'a> {
             (self.watch.done, self.watch.died, self.watch.open());
     }
 
-    /// What became of one that its queue has no longer: who moved it away has requeued it once more.
+    /// What became of one that its queue has no longer: who moved it away has requeued it once
+    /// more.
     async fn fate_elsewhere(&self, redriven: &Redriven) -> Fate {
         if redriven.queue.as_ref().or(self.queue()).is_none() {
             return Fate::Done;

@@ -11,7 +11,8 @@ pub(super) struct Redriven {
     pub(super) id: JobId,
     /// How often it had been requeued before.
     pub(super) requeues: u32,
-    /// Its queue, where it was found without one being named: on Redis another may have a job of the same id.
+    /// Its queue, where it was found without one being named: on Redis another may have a job of
+    /// the same id.
     pub(super) queue: Option<QueueName>,
 }
 

@@ -1,7 +1,8 @@
 //! Whose turn it is to take over what is left when many leases have expired.
 //!
-//! A hint, and no more: it keeps workers from doing the same work side by side. Two that both believe it is theirs take different jobs, and
-//! where the store does not tell whose it is, everybody goes on.
+//! A hint, and no more: it keeps workers from doing the same work side by side. Two that both
+//! believe it is theirs take different jobs, and where the store does not tell whose it is,
+//! everybody goes on.
 
 use crate::engine::Engine;
 use crate::idempotence::Slot;
@@ -9,7 +10,8 @@ use crate::shared::update;
 use backstop_core::lock::Held;
 use backstop_core::{Span, Time};
 
-/// How long a turn lasts without being renewed: a worker that dies meanwhile is followed by another after that.
+/// How long a turn lasts without being renewed: a worker that dies meanwhile is followed by another
+/// after that.
 const TURN: Span = Span::secs(4);
 /// It is renewed after this.
 const RENEW: Span = Span::secs(2);

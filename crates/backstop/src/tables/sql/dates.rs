@@ -1,8 +1,9 @@
 //! Comparing the dates of a column with a time, in whatever form the column has them.
 //!
-//! A number or a native type is compared as it is. Text is compared by what it says, in microseconds, and says nothing where
-//! [`backstop_core::table::date`] reads no date: then no comparison holds. On SQLite there is a second, coarser comparison beside it, of
-//! the text as it stands, that an index can answer.
+//! A number or a native type is compared as it is. Text is compared by what it says, in
+//! microseconds, and says nothing where [`backstop_core::table::date`] reads no date: then no
+//! comparison holds. On SQLite there is a second, coarser comparison beside it, of the text as it
+//! stands, that an index can answer.
 
 use super::Sql;
 use crate::tables::link::Param;
@@ -182,7 +183,8 @@ impl Sql {
         }
     }
 
-    /// Whether a text that says when is in the form of the column, so that it sorts with the others.
+    /// Whether a text that says when is in the form of the column, so that it sorts with the
+    /// others.
     pub(super) fn in_form(&mut self, column: &DateColumn, form: TextForm) -> &mut Self {
         let name = super::quoted(self.dialect, &column.column.name);
         let separator = form.separator;
@@ -261,7 +263,8 @@ fn epoch_micros(time: &str) -> String {
     format!("least(greatest(extract(epoch FROM {time}) * 1000000, -9e18), 9e18)::bigint")
 }
 
-/// SQLite has no regular expressions: shape by shape, and a day is one that there is if it comes back as it was.
+/// SQLite has no regular expressions: shape by shape, and a day is one that there is if it comes
+/// back as it was.
 fn sqlite_micros(x: &str) -> String {
     let rest = format!("substr({x}, 20)");
     let zone = format!("ltrim({rest}, '.0123456789')");

@@ -5,8 +5,9 @@
 //! | it is too old | status, inserted |
 //! | it failed too often, and is not too old | status, failures, last failure |
 //!
-//! One branch for each status and each of these, in order and up to the limit: no row is in two of them. One condition with `OR` and
-//! `status IN (…)` lost: no index leads to it, and every batch of a walk read and sorted all that is expired.
+//! One branch for each status and each of these, in order and up to the limit: no row is in two of
+//! them. One condition with `OR` and `status IN (…)` lost: no index leads to it, and every batch of
+//! a walk read and sorted all that is expired.
 
 use super::pick::put_past;
 use super::{Open, Place, Sql, status_is};
@@ -49,8 +50,9 @@ pub(in crate::tables) fn count_expired(
     sql.done()
 }
 
-/// Whether more than so many rows of a state failed too often; `None` where the database knows best how to find them. SQLite sorts all of
-/// them for the oldest few, a look at the table for each: 5,000,000 in half a minute where the order of insertion leads to 500 in 1 ms.
+/// Whether more than so many rows of a state failed too often; `None` where the database knows best
+/// how to find them. SQLite sorts all of them for the oldest few, a look at the table for each:
+/// 5,000,000 in half a minute where the order of insertion leads to 500 in 1 ms.
 pub(in crate::tables) fn failed_too_often_beyond(
     table: &Table,
     shape: &Shape,
@@ -74,8 +76,9 @@ pub(in crate::tables) fn failed_too_often_beyond(
     Some(sql.done())
 }
 
-/// Keys, places and dates of insertion of expired rows, the oldest first; those behind a place, if one is given. Of `dense` states very many
-/// failed too often: they are found in the order of insertion.
+/// Keys, places and dates of insertion of expired rows, the oldest first; those behind a place, if
+/// one is given. Of `dense` states very many failed too often: they are found in the order of
+/// insertion.
 pub(in crate::tables) fn list_expired(
     table: &Table,
     shape: &Shape,
@@ -150,7 +153,8 @@ fn put_branch(
     };
 }
 
-/// What stands before a date of insertion so that SQLite looks for no index on it: that one would lead through all that is not expired.
+/// What stands before a date of insertion so that SQLite looks for no index on it: that one would
+/// lead through all that is not expired.
 fn lead(shape: &Shape, branch: &Branch<'_>) -> &'static str {
     let is_by_failures =
         matches!(branch.why, Why::FailedTooOften { .. }) && shape.has_failure_index();

@@ -45,9 +45,10 @@ enum Condition {
     Ranges(Vec<Group>),
 }
 
-/// Keys and times of insertion of what is due, newest first and at most `max`; `None` if nothing can be. A row without a key that can be
-/// noted down is not among them, and takes nobody's place. Of a branch that does not come in order no more than `cap` are looked at: where
-/// [`pick_beyond`] so many are due, these may not be the newest.
+/// Keys and times of insertion of what is due, newest first and at most `max`; `None` if nothing
+/// can be. A row without a key that can be noted down is not among them, and takes nobody's place.
+/// Of a branch that does not come in order no more than `cap` are looked at: where [`pick_beyond`]
+/// so many are due, these may not be the newest.
 pub(in crate::tables) fn pick(
     table: &Table,
     shape: &Shape,
@@ -139,11 +140,14 @@ fn pick_of(
     )
 }
 
-/// Keys, times of insertion, and `e` for errors, of what is due among all new rows and among the newest `among` errors; newest first, and at
-/// most `max` of each. If there are `max` errors among them the first `max` of all are those that [`pick`] gives: an error that was not
-/// looked at is older than all of these. `None` if [`pick`] reads no more than that anyway, or if no index gives rows in order.
+/// Keys, times of insertion, and `e` for errors, of what is due among all new rows and among the
+/// newest `among` errors; newest first, and at most `max` of each. If there are `max` errors among
+/// them the first `max` of all are those that [`pick`] gives: an error that was not looked at is
+/// older than all of these. `None` if [`pick`] reads no more than that anyway, or if no index gives
+/// rows in order.
 ///
-/// Where very many errors are due at once, as after an outage, an index by failures leads to all of them, to be sorted for the newest few.
+/// Where very many errors are due at once, as after an outage, an index by failures leads to all of
+/// them, to be sorted for the newest few.
 pub(in crate::tables) fn pick_newest(
     table: &Table,
     shape: &Shape,
@@ -233,8 +237,9 @@ fn branches(shape: &Shape, criteria: &Criteria) -> Vec<Branch<'static>> {
     }
 }
 
-/// Rows that failed are found by how often: a branch for each number, so that an index leads to those that are due. New rows come
-/// in order: nearly all of them have not failed. Of the errors nearly all have.
+/// Rows that failed are found by how often: a branch for each number, so that an index leads to
+/// those that are due. New rows come in order: nearly all of them have not failed. Of the errors
+/// nearly all have.
 fn sought(shape: &Shape, groups: &[Group], max_failures: Option<u32>) -> Vec<Branch<'static>> {
     let of_errors = |condition| Branch {
         states: &[Open::Error],
@@ -280,14 +285,16 @@ fn sought(shape: &Shape, groups: &[Group], max_failures: Option<u32>) -> Vec<Bra
     branches
 }
 
-/// Whether numbers of failures are rows that the table is joined to. A branch for each lost: SQLite took 100 ms to prepare 130 of them and
-/// PostgreSQL 500 to plan, both on a busy machine; joined it is 5 and 15. MySQL has such rows in other words than MariaDB, and both make ranges of
-/// one index out of conditions with `OR`: a third of the time that branches took.
+/// Whether numbers of failures are rows that the table is joined to. A branch for each lost: SQLite
+/// took 100 ms to prepare 130 of them and PostgreSQL 500 to plan, both on a busy machine; joined it
+/// is 5 and 15. MySQL has such rows in other words than MariaDB, and both make ranges of one index
+/// out of conditions with `OR`: a third of the time that branches took.
 fn is_joined(shape: &Shape) -> bool {
     shape.dialect != Dialect::Mysql
 }
 
-/// The groups of a branch as rows that the table is joined to: failures, the last failure that is due, and for an index of SQLite's as text.
+/// The groups of a branch as rows that the table is joined to: failures, the last failure that is
+/// due, and for an index of SQLite's as text.
 fn put_groups(sql: &mut Sql, shape: &Shape, condition: &Condition) {
     let (Condition::Groups(groups) | Condition::UndatedGroups(groups)) = condition else {
         return;
@@ -491,8 +498,8 @@ pub(super) fn put_past(sql: &mut Sql, shape: &Shape, place: &Place, lead: &str) 
     put_beside(sql, shape, place, lead, [">=", ">", ">"]);
 }
 
-/// On one side of a place. The first comparison says no more than the others, in the way that an index is asked; unless `lead` keeps it from
-/// that.
+/// On one side of a place. The first comparison says no more than the others, in the way that an
+/// index is asked; unless `lead` keeps it from that.
 fn put_beside(
     sql: &mut Sql,
     shape: &Shape,

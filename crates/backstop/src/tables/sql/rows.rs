@@ -1,7 +1,9 @@
-//! What can be said of a row beside its dates: how often it failed, and whether its key can be noted down.
+//! What can be said of a row beside its dates: how often it failed, and whether its key can be
+//! noted down.
 //!
-//! A column of whole numbers is compared as it is, so that an index can answer. Of any other the count is cut to a whole number; what is no
-//! number counts as no failure, in the query as in [`crate::tables::count`].
+//! A column of whole numbers is compared as it is, so that an index can answer. Of any other the
+//! count is cut to a whole number; what is no number counts as no failure, in the query as in
+//! [`crate::tables::count`].
 
 use super::{Sql, quoted};
 use crate::tables::catalogue::{Column, Kind};

@@ -1,4 +1,5 @@
-//! The look at every open row for those that no query for due rows can see, and for dates that do not sort.
+//! The look at every open row for those that no query for due rows can see, and for dates that do
+//! not sort.
 
 use super::{Sql, is_open};
 use crate::tables::Table;
@@ -7,8 +8,8 @@ use crate::tables::shape::{DateColumn, Shape};
 use backstop_core::Time;
 use backstop_core::table::date::Form;
 
-/// Counts, of open rows: those whose dates or failures cannot be read; of the others those without a key that can be noted down; and those
-/// whose text is in another form than the column's.
+/// Counts, of open rows: those whose dates or failures cannot be read; of the others those without
+/// a key that can be noted down; and those whose text is in another form than the column's.
 pub(in crate::tables) fn survey(table: &Table, shape: &Shape, now: Time) -> Statement {
     let mut sql = Sql::new(shape.dialect);
     sql.say("SELECT count(CASE WHEN ");

@@ -1,5 +1,5 @@
-//! A stream as simple as can be, to see that a world is fair: it waits 10, 20, 30, 60 and 60 s for a gap to close, begins
-//! anew with every progress, and holds less than ten results.
+//! A stream as simple as can be, to see that a world is fair: it waits 10, 20, 30, 60 and 60 s for
+//! a gap to close, begins anew with every progress, and holds less than ten results.
 
 use super::super::HELD_MAX;
 use crate::wire::SubscriptionId;

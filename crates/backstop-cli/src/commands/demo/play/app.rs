@@ -1,4 +1,5 @@
-//! The demo's own application: a shop that loses one order in nine, and a table of invoices from before there were queues.
+//! The demo's own application: a shop that loses one order in nine, and a table of invoices from
+//! before there were queues.
 
 use crate::trouble::Trouble;
 use backstop::rusqlite::{self, Connection};
@@ -79,7 +80,8 @@ impl App {
     }
 }
 
-/// Places orders for ever; the job of every ninth is lost before it is pushed, and left to the sweep.
+/// Places orders for ever; the job of every ninth is lost before it is pushed, and left to the
+/// sweep.
 pub(super) async fn trade(backstop: Backstop, app: App) {
     let mut ticks = tokio::time::interval(ORDER_EVERY);
     loop {

@@ -13,7 +13,8 @@ const EVERY: Duration = Duration::from_secs(45);
 /// How many go first.
 const CANARY: u32 = 3;
 
-/// Redrives dead webhooks for ever: those whose customer mended the cause succeed, others stop the redrive.
+/// Redrives dead webhooks for ever: those whose customer mended the cause succeed, others stop the
+/// redrive.
 pub(super) async fn now_and_then(backstop: Backstop) {
     let letters = backstop.dead().by("demo");
     tokio::time::sleep(FIRST).await;

@@ -93,7 +93,8 @@ pub(super) async fn watch(backstop: Backstop, stream: Arc<RunningStream>) {
 }
 
 fn record(slot: i64, site: &str) -> Option<Record> {
-    // One site answers with nonsense now and then: such a record fails for good, and its key goes on without it.
+    // One site answers with nonsense now and then: such a record fails for good, and its key goes
+    // on without it.
     let is_nonsense = site == "search" && slot % 45 == 0;
     let status = if is_nonsense {
         Value::Null

@@ -1,4 +1,5 @@
-//! What is wrong with what should run by itself: schedules, sweeps, redrives, bulk actions; and with runs that overlapped.
+//! What is wrong with what should run by itself: schedules, sweeps, redrives, bulk actions; and
+//! with runs that overlapped.
 
 use super::{Problem, Weight};
 use crate::bulk::Standing;
@@ -24,7 +25,8 @@ pub(super) fn of(facts: &Facts, base: &str) -> Vec<Problem> {
     found
 }
 
-/// Schedules that missed instants: those somebody may still deal with, and those that were given up.
+/// Schedules that missed instants: those somebody may still deal with, and those that were given
+/// up.
 fn schedules(facts: &Facts, base: &str) -> Vec<Problem> {
     let told = |kind, sentence: String, name: &ScheduleName, count: u64| Problem {
         weight: Weight::Warn,
@@ -169,7 +171,8 @@ fn bulk(facts: &Facts, base: &str) -> Vec<Problem> {
     facts.bulk.iter().filter_map(told).collect()
 }
 
-/// Runs that were alive while another worker could have had their job: what they did outside may have been done twice.
+/// Runs that were alive while another worker could have had their job: what they did outside may
+/// have been done twice.
 fn overlaps(facts: &Facts, base: &str) -> Option<Problem> {
     let late = facts
         .overlaps

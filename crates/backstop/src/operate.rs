@@ -340,7 +340,8 @@ impl Changes {
     /// Runs a sweep, with rows looked for as if it were `at`.
     pub async fn sweep(&self, sweep: &Sweep, at: Time) -> Result<Report, SweepError> {
         let change = async {
-            let report = self.backstop.sweeper(sweep).run_at(at).await?;
+            // Boxed: what a sweep keeps across its awaits is large.
+            let report = Box::pin(self.backstop.sweeper(sweep).run_at(at)).await?;
             Ok((report.enqueued.len() as u64, report))
         };
         self.log

@@ -101,7 +101,7 @@ impl StatusWords {
 
     /// Whether there are rows, and none of them is one to work off.
     pub fn has_nothing_open(&self) -> bool {
-        !self.words.is_empty() && self.open == 0
+        !self.words.is_empty() && !self.is_cut && self.open == 0
     }
 
     /// The words in a sentence; `None` if there are no rows.
@@ -113,28 +113,39 @@ impl StatusWords {
         } else {
             "rows have"
         };
-        let mut told = format!("{} {rows} the status {}", first.rows, word(first));
-        for other in others {
-            told += &format!(", {} {}", other.rows, word(other));
-        }
-        if self.is_cut {
-            told += ", and there are more words";
-        }
+        let others: String = others
+            .iter()
+            .map(|other| format!(", {} {}", other.rows, word(other)))
+            .collect();
+        let cut = if self.is_cut {
+            ", and there are more words"
+        } else {
+            ""
+        };
+        let counts = format!(
+            "{} {rows} the status {}{others}{cut}",
+            first.rows,
+            word(first)
+        );
         let States {
             new,
             error,
             success,
         } = states;
-        if self.are_all_unknown() {
-            told += &format!(": none is {new}, {error} or {success}; see `states`");
-        } else if self.open == 0 {
-            told += &format!(": none is {new} or {error}");
-        }
+        let verdict = if self.are_all_unknown() {
+            format!(": none is {new}, {error} or {success}; see `states`")
+        } else if self.has_nothing_open() {
+            format!(": none is {new} or {error}")
+        } else {
+            String::new()
+        };
         let undated: u64 = self.words.iter().map(|word| word.undated).sum();
-        if undated > 0 {
-            told += &format!("; {} have no date", undated);
-        }
-        Some(told)
+        let undated = if undated > 0 {
+            format!("; {undated} have no date")
+        } else {
+            String::new()
+        };
+        Some(format!("{counts}{verdict}{undated}"))
     }
 }
 

@@ -179,6 +179,7 @@ const fn things(which: Count) -> Option<&'static str> {
         Count::Handled => "handled",
         Count::Misses => "declared missing",
         Count::Duplicates => "dropped as duplicates",
+        Count::OffStep => "of them off the step of their key",
         Count::Late => "came late",
         Count::Dead => "failed for good",
         Count::Failures => "failed runs",

@@ -14,8 +14,10 @@
 //! | [`simulator`] | the whole engine on virtual time, by a seed |
 //! | [`model`] | calls and answers as values |
 //! | [`servers`] | real PostgreSQL and Redis servers, and a network that fails |
+//! | [`clock`] | a process whose clock is wrong until it compares it with the store's |
 //! | [`given`] | jobs, claims and a clock moved by hand, in few words |
 
+pub mod clock;
 pub mod contract;
 pub mod counted;
 pub mod flaky;

@@ -134,13 +134,16 @@ fn keeper(backstop: &Backstop, n: usize) -> Running {
 }
 
 /// With an id as the library makes them for whoever names none.
-fn job(backstop: &Backstop, queue: &str) -> NewJob {
-    backstop.draft(queue).build().expect("a job")
+async fn job(backstop: &Backstop, queue: &str) -> NewJob {
+    backstop.draft(queue).build().await.expect("a job")
 }
 
 async fn push_all(backstop: &Backstop) {
     for _ in 0..LEASES / BATCH {
-        let jobs = (0..BATCH).map(|_| job(backstop, "q")).collect();
+        let mut jobs = Vec::with_capacity(BATCH);
+        for _ in 0..BATCH {
+            jobs.push(job(backstop, "q").await);
+        }
         backstop.push_jobs(jobs).await.expect("pushed");
     }
 }
@@ -178,7 +181,7 @@ async fn push_for(backstop: &Backstop, length: Duration) -> Vec<(Duration, Durat
         while began.elapsed() < length {
             let at = began.elapsed();
             backstop
-                .push_jobs(vec![job(backstop, "beside")])
+                .push_jobs(vec![job(backstop, "beside").await])
                 .await
                 .expect("pushed");
             took.push((at, began.elapsed().saturating_sub(at)));

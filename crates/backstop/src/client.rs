@@ -189,7 +189,7 @@ impl Backstop {
     /// Pushes jobs, in as many calls as their number and size ask for. When it answers, all of them
     /// are durable; when it fails, some may be: pushing the same jobs again is harmless.
     pub async fn push_jobs(&self, mut jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
-        let now = self.now();
+        let now = self.current_time().await;
         for job in &jobs {
             let refused = |error| StoreError::misuse("pushing", format!("job {}: {error}", job.id));
             job.check_run_at(now).map_err(refused)?;

@@ -182,8 +182,13 @@ impl Draft {
         self
     }
 
-    /// The job, checked.
-    pub fn build(self) -> Result<NewJob, BadDraft> {
+    /// The job, checked, with its delay counted from the store's time.
+    pub async fn build(self) -> Result<NewJob, BadDraft> {
+        let now = self.backstop.current_time().await;
+        self.into_job(now)
+    }
+
+    fn into_job(self, now: Time) -> Result<NewJob, BadDraft> {
         let kind = self
             .kind
             .map_or_else(|| Ok(Kind::default()), |kind| Kind::new(&kind))?;
@@ -205,9 +210,7 @@ impl Draft {
         {
             return Err(BadDraft::CustomRetry);
         }
-        let run_at = self
-            .run_at
-            .or_else(|| Some(self.backstop.now().after(self.delay?)));
+        let run_at = self.run_at.or_else(|| Some(now.after(self.delay?)));
         let job = NewJob {
             id: self.id,
             queue: QueueName::new(&self.queue)?,
@@ -219,16 +222,14 @@ impl Draft {
             retry: self.retry,
             trace: self.trace,
         };
-        job.check_run_at(self.backstop.now())?;
+        job.check_run_at(now)?;
         Ok(job)
     }
 
     /// Pushes it. When it answers, the job is durable.
     pub async fn push(self) -> Result<Pushed, BadDraft> {
         let (backstop, id) = (self.backstop.clone(), self.id);
-        // What it is delayed by counts from the store's time.
-        backstop.current_time().await;
-        let results = backstop.push_jobs(vec![self.build()?]).await?;
+        let results = backstop.push_jobs(vec![self.build().await?]).await?;
         pushed(id, &results)
     }
 
@@ -236,7 +237,9 @@ impl Draft {
     #[cfg(feature = "sqlite")]
     pub fn push_in(self, transaction: &rusqlite::Transaction<'_>) -> Result<Pushed, BadDraft> {
         let (backstop, id) = (self.backstop.clone(), self.id);
-        let results = backstop.enqueue_in(transaction, &[self.build()?])?;
+        // It cannot wait for a comparison of the clocks; see there.
+        let job = self.into_job(backstop.now())?;
+        let results = backstop.enqueue_in(transaction, &[job])?;
         pushed(id, &results)
     }
 
@@ -248,9 +251,8 @@ impl Draft {
         transaction: &tokio_postgres::Transaction<'_>,
     ) -> Result<Pushed, BadDraft> {
         let (backstop, id) = (self.backstop.clone(), self.id);
-        backstop.current_time().await;
         let results = backstop
-            .enqueue_in_postgres(transaction, &[self.build()?])
+            .enqueue_in_postgres(transaction, &[self.build().await?])
             .await?;
         pushed(id, &results)
     }

@@ -40,6 +40,7 @@ impl Backstop {
         transaction: &tokio_postgres::Transaction<'_>,
         jobs: &[NewJob],
     ) -> Answer<Vec<Enqueued>> {
-        enqueue_in(transaction, self.home().schema()?, jobs, self.now()).await
+        let now = self.current_time().await;
+        enqueue_in(transaction, self.home().schema()?, jobs, now).await
     }
 }

@@ -162,7 +162,7 @@ impl WithRetry {
         F: FnMut(u32) -> Fut,
         Fut: Future<Output = Result<T, Fail>>,
     {
-        let mut tries = self.start()?;
+        let mut tries = self.start().await?;
         loop {
             let ending = match attempt(&mut operation, tries.run.attempt()).await {
                 Ok(value) => return Ok(tries.succeeded(value)),
@@ -177,10 +177,10 @@ impl WithRetry {
     }
 
     /// Checked before the first run: what cannot be a dead letter is not begun.
-    fn start(self) -> Result<Tries, BadDraft> {
+    async fn start(self) -> Result<Tries, BadDraft> {
         let own = self.policy.clone().filter(RetryPolicy::is_stored);
         let draft = own.into_iter().fold(self.draft, Draft::retry);
-        let job = draft.build()?;
+        let job = draft.build().await?;
         let now = self.backstop.now();
         let number = self.backstop.random().lease_number();
         let run = Leased {

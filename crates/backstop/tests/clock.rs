@@ -1,47 +1,15 @@
 //! A process that only pushes follows the store's clock.
 
+use backstop::core::limits::DELAY_MAX;
 use backstop::core::port::{Enqueued, Store};
 use backstop::core::stream::Record;
-use backstop::{Backstop, Clock, ManualClock, Payload, Random, Span, StreamKey, Time};
+use backstop::{Backstop, ManualClock, Payload, Random, Span, StreamKey};
 use backstop_memory::MemoryStore;
+use backstop_testkit::clock::{an_hour_behind, is_near};
 use backstop_testkit::counted::Counted;
 use backstop_testkit::flaky::{Flaky, Odds};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How far a clock may be off where two readings of it were taken one after the other.
-const NEAR: Span = Span::secs(30);
-
-/// A clock that stands wherever it was set, until it is compared with the store's.
-#[derive(Debug)]
-struct WrongClock(ManualClock);
-
-impl Clock for WrongClock {
-    fn now(&self) -> Time {
-        self.0.now()
-    }
-
-    fn follow(&self, store_time: Time) -> Option<i64> {
-        let off = store_time.as_micros() - self.0.now().as_micros();
-        self.0.set(store_time);
-        Some(off)
-    }
-}
-
-/// A process whose clock was right when it opened the store, and is an hour behind the store's by
-/// now.
-async fn an_hour_behind(store: Arc<dyn Store>) -> Backstop {
-    let clock = WrongClock(ManualClock::at(
-        store.time().await.expect("a time").before(Span::hours(1)),
-    ));
-    let backstop = Backstop::on(store, Arc::new(clock), Random::seeded(7));
-    tokio::time::advance(Duration::from_secs(11)).await;
-    backstop
-}
-
-fn is_near(one: Time, other: Time) -> bool {
-    one.since(other) < NEAR && other.since(one) < NEAR
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_delay_counts_from_the_stores_time() {
@@ -65,6 +33,31 @@ async fn a_delay_counts_from_the_stores_time() {
         "{} at {now}",
         job.inserted_at
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn drafts_that_are_pushed_together_count_their_delays_from_the_stores_time() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let backstop = an_hour_behind(Arc::clone(&store)).await;
+    let draft = backstop.draft("q").after(Span::minutes(10));
+    let job = draft.build().await.expect("a job");
+    let (run_at, now) = (job.run_at, store.time().await.expect("a time"));
+    assert!(
+        run_at.is_some_and(|at| is_near(at, now.after(Span::minutes(10)))),
+        "{run_at:?} at {now}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_far_ahead_a_job_may_be_pushed_counts_from_the_stores_time() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let right = ManualClock::at(store.time().await.expect("a time"));
+    let right = Backstop::on(Arc::clone(&store), Arc::new(right), Random::seeded(8));
+    let farthest = right.draft("q").after(DELAY_MAX);
+    let farthest = farthest.build().await.expect("a job");
+    let behind = an_hour_behind(store).await;
+    let pushed = behind.push_jobs(vec![farthest]).await;
+    assert_eq!(pushed, Ok(vec![Enqueued::Inserted]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::loss::Loss;
 use crate::provider::Provider;
 use crate::tasks::Row;
-use backstop::{Backstop, BadDraft, NewJob};
+use backstop::{Backstop, BadDraft};
 
 /// What every handler needs.
 #[derive(Clone)]
@@ -26,10 +26,10 @@ impl Desk {
     /// without jobs, and so does whatever gets lost here: sweeps find them. Where a row has a job
     /// already it keeps that one.
     pub async fn enqueue_after_commit<R: Row>(&self, rows: &[R]) -> Result<(), BadDraft> {
-        let jobs = rows
-            .iter()
-            .map(|row| row.job(&self.backstop))
-            .collect::<Result<Vec<NewJob>, _>>()?;
+        let mut jobs = Vec::with_capacity(rows.len());
+        for row in rows {
+            jobs.push(row.draft(&self.backstop).build().await?);
+        }
         self.backstop.push_jobs(self.loss.leaves(jobs)).await?;
         Ok(())
     }

@@ -20,9 +20,9 @@ pub async fn digest(task: DigestEmailGeneration, run: Run) -> Result<(), Fail> {
         return Ok(());
     }
     if let Some(email) = make(&transaction, task.id).await? {
-        let job = email.job(&desk.backstop)?;
-        desk.backstop
-            .enqueue_in_postgres(&transaction, &[job])
+        email
+            .draft(&desk.backstop)
+            .push_in_postgres(&transaction)
             .await?;
     }
     let sql = "UPDATE email_alerts.digest_run_subscribers SET processed_at = clock_timestamp() WHERE id = $1";

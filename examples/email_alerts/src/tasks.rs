@@ -3,7 +3,7 @@
 //! A sweep that finds a row makes the same job under the same key: that is how it knows which rows
 //! have one.
 
-use backstop::{Backstop, BadDraft, NewJob, Task};
+use backstop::{Backstop, Draft, Task};
 use serde::{Deserialize, Serialize};
 
 /// Work on a row that has one job at a time.
@@ -12,12 +12,11 @@ pub trait Row: Task {
     fn key(&self) -> String;
 
     /// Its job, to be pushed.
-    fn job(&self, backstop: &Backstop) -> Result<NewJob, BadDraft> {
+    fn draft(&self, backstop: &Backstop) -> Draft {
         backstop
             .draft(Self::QUEUE)
             .task(self)
             .unique_key(&self.key())
-            .build()
     }
 }
 

@@ -190,7 +190,7 @@ async fn push_one(
         .advise("--unique-key KEY, or --unique-by payload"));
     }
     let backstop = open_bounded(&args.queue, context).await?;
-    let job = draft(args, payload, defaults, &backstop).build()?;
+    let job = draft(args, payload, defaults, &backstop).build().await?;
     let meant = Meant::new(&job);
     let result = backstop
         .push_jobs(vec![job])

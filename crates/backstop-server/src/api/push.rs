@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use backstop::core::limits::ENQUEUE_BYTES_MAX;
 use backstop::core::port::{Enqueued, StoreError};
-use backstop::{NewJob, TraceContext};
+use backstop::{NewJob, Time, TraceContext};
 use std::time::Duration;
 
 /// How long the store may take, however often it is tried: whoever waits is told before the
@@ -38,9 +38,9 @@ pub(super) async fn one(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let reading = app.clone();
+    let (reading, now) = (app.clone(), app.backstop().current_time().await);
     let mut job = body
-        .read_by(&app, move |body| one_job(&reading, body))
+        .read_by(&app, move |body| one_job(&reading, now, body))
         .await?;
     caller.reach().check(&job.queue)?;
     job.trace = trace_of(&headers);
@@ -90,7 +90,8 @@ pub(super) async fn batch(
     body: Body,
 ) -> Result<Response, Problem> {
     let (reading, reader, trace) = (app.clone(), caller.clone(), trace_of(&headers));
-    let read = move |body: &Body| jobs(&reading, reader.reach(), trace, body);
+    let now = app.backstop().current_time().await;
+    let read = move |body: &Body| jobs(&reading, reader.reach(), trace, now, body);
     let jobs = body.read_by(&app, read).await?;
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
     let again = || {
@@ -138,11 +139,10 @@ async fn push(
         })
 }
 
-fn one_job(app: &App, body: &Body) -> Result<NewJob, Problem> {
-    let (backstop, now) = (app.backstop(), app.backstop().now());
+fn one_job(app: &App, now: Time, body: &Body) -> Result<NewJob, Problem> {
     let written: NewJobShape<'_> = body.read()?;
     written
-        .job(&body.0, None, now, || backstop.new_id())
+        .job(&body.0, None, now, || app.backstop().new_id())
         .map_err(|error| bad(&error, None))
 }
 
@@ -150,14 +150,14 @@ fn jobs(
     app: &App,
     reach: &Reach,
     trace: Option<TraceContext>,
+    now: Time,
     body: &Body,
 ) -> Result<Vec<NewJob>, Problem> {
-    let (backstop, now) = (app.backstop(), app.backstop().now());
     let written: NewJobsShape<'_> = body.read()?;
     let written = written.jobs.0;
     let (mut jobs, mut bytes) = (Vec::<NewJob>::with_capacity(written.len()), 0);
     for (at, written) in written.into_iter().enumerate() {
-        let job = written.job(&body.0, jobs.last(), now, || backstop.new_id());
+        let job = written.job(&body.0, jobs.last(), now, || app.backstop().new_id());
         let mut job = job.map_err(|error| bad(&error, Some(at)))?;
         reach.check(&job.queue)?;
         job.trace = trace;

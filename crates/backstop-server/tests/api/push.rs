@@ -1,10 +1,15 @@
 //! `POST /jobs` and `POST /jobs/batch`.
 
-use crate::given::{given, given_with};
+use crate::given::{given, given_with, on};
 use axum::http::Method;
+use backstop::core::port::Store;
 use backstop::core::{Bounds, Overflow};
-use backstop::{QueueName, Span};
+use backstop::{JobId, QueueName, Span};
+use backstop_memory::MemoryStore;
+use backstop_server::access::Scope;
+use backstop_testkit::clock::{an_hour_behind, is_near};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 #[tokio::test]
 async fn a_job_comes_in_once_whoever_repeats_it() {
@@ -64,6 +69,31 @@ async fn a_job_runs_not_before_its_time() {
     assert_eq!(api.lease("q", 5).await.len(), 1);
     api.clock.advance(Span::secs(10));
     assert_eq!(api.lease("q", 5).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_counts_from_the_stores_time_where_no_worker_compares_the_clocks() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let job = |id: &str| json!({ "queue": "q", "payload": 1, "id": id, "delay": "10m" });
+    for (path, id, body) in [
+        ("/v1/jobs", "alone", job("alone")),
+        (
+            "/v1/jobs/batch",
+            "batched",
+            json!({ "jobs": [job("batched")] }),
+        ),
+    ] {
+        let backstop = an_hour_behind(Arc::clone(&store)).await;
+        let api = on(backstop.clone(), Arc::default(), "", &[Scope::Admin]);
+        api.post(path, body).await.ok();
+        let pushed = backstop.job(JobId::named(id)).await.expect("an answer");
+        let run_at = pushed.expect("a job").run_at;
+        let now = store.time().await.expect("a time");
+        assert!(
+            is_near(run_at, now.after(Span::minutes(10))),
+            "{path}: {run_at} at {now}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -346,7 +346,7 @@ async fn produce(
 
 /// Whether the push was acknowledged.
 async fn push(draft: Draft, recorder: &Recorder) -> bool {
-    let job = draft.clone().build().expect("a sound draft").id;
+    let job = draft.clone().build().await.expect("a sound draft").id;
     let pushed = draft.push().await;
     recorder.pushed(job, pushed.as_ref().ok().map(|pushed| pushed.result));
     pushed.is_ok()

@@ -91,23 +91,26 @@ async fn sweeps_make_the_same_jobs_as_everybody_else() {
         &backstop,
         "content_changes",
         &ProcessContentChange { id: 17 },
-    );
-    check(&backstop, "messages", &ProcessMessage { id: 17 });
+    )
+    .await;
+    check(&backstop, "messages", &ProcessMessage { id: 17 }).await;
     check(
         &backstop,
         "digest_run_subscribers",
         &DigestEmailGeneration { id: 17 },
-    );
-    check(&backstop, "emails", &SendEmail { id: 17 });
+    )
+    .await;
+    check(&backstop, "emails", &SendEmail { id: 17 }).await;
     check(
         &backstop,
         "transactional_emails",
         &SendTransactionalEmail { id: 17 },
-    );
+    )
+    .await;
 }
 
-fn check<R: Row>(backstop: &Backstop, sweep: &str, row: &R) {
-    let job = row.job(backstop).unwrap();
+async fn check<R: Row>(backstop: &Backstop, sweep: &str, row: &R) {
+    let job = row.draft(backstop).build().await.unwrap();
     let lost = SWEEPS.iter().find(|lost| lost.name == sweep).unwrap();
     assert_eq!(
         (lost.queue, lost.kind),

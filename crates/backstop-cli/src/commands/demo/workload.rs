@@ -111,7 +111,7 @@ pub(super) async fn push(backstop: &Backstop, jobs: u64) -> Result<u64, Trouble>
     let mut all = Vec::new();
     for queue in &QUEUES {
         for number in 1..=queue.jobs(jobs) {
-            all.push(queue.draft(backstop, number).build()?);
+            all.push(queue.draft(backstop, number).build().await?);
         }
     }
     let pushed = all.len() as u64;

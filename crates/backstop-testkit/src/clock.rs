@@ -1,0 +1,38 @@
+//! A process whose clock was wrong while it did not compare it.
+
+use backstop::core::port::Store;
+use backstop::{Backstop, Clock, ManualClock, Random, Span, Time};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A clock that stays wherever it was set, until it is compared with the store's.
+#[derive(Debug)]
+struct WrongClock(ManualClock);
+
+impl Clock for WrongClock {
+    fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    fn follow(&self, store_time: Time) -> Option<i64> {
+        let off = store_time.as_micros() - self.0.now().as_micros();
+        self.0.set(store_time);
+        Some(off)
+    }
+}
+
+/// A process whose clock was right when it opened the store, and is an hour behind the store's by
+/// now. The runtime's time must be paused.
+pub async fn an_hour_behind(store: Arc<dyn Store>) -> Backstop {
+    let clock = WrongClock(ManualClock::at(
+        store.time().await.expect("a time").before(Span::hours(1)),
+    ));
+    let backstop = Backstop::on(store, Arc::new(clock), Random::seeded(7));
+    tokio::time::advance(Duration::from_secs(11)).await;
+    backstop
+}
+
+/// Whether two times are the same but for what two readings of a clock differ by.
+pub fn is_near(one: Time, other: Time) -> bool {
+    one.since(other).max(other.since(one)) < Span::secs(30)
+}

@@ -71,7 +71,9 @@ BEGIN
   PERFORM set_config('lock_timeout', '1s', true);
   FOR v_no IN SELECT u.no FROM unnest(p_leases) u(no) ORDER BY u.no LOOP
     -- Whoever has this lock has not locked the lease yet, and so sees what was committed by now.
-    CONTINUE WHEN NOT pg_try_advisory_xact_lock(v_no);
+    -- Its key must be no other's, neither another schema's nor the application's: passed over for
+    -- a foreign lock, the lease would stay.
+    CONTINUE WHEN NOT pg_try_advisory_xact_lock(ticket_tag() + 8192, (v_no & 2147483647)::int);
     SELECT * INTO v_lease FROM lease l WHERE l.no = v_no FOR UPDATE;
     CONTINUE WHEN NOT FOUND OR lease_has_jobs(v_lease, false);
     DELETE FROM lease l WHERE l.no = v_no;

@@ -115,9 +115,29 @@ async fn a_job_that_was_given_back_is_no_longer_ended_by_its_claim() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settlements_of_one_lease_that_overlap_leave_no_emptied_lease() {
     let (store, schema) = fresh_store().await;
-    let other: Arc<dyn Store> = Arc::clone(&store);
+    settle_overlapping(store, 60).await;
+    assert_eq!(leases(&schema).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn advisory_locks_of_an_application_leave_no_emptied_lease() {
+    let (store, schema) = fresh_store().await;
+    let application = user().await;
+    let locks = "SELECT pg_advisory_lock(n), pg_advisory_lock(0, n) FROM generate_series(1, 100) n";
+    application
+        .batch_execute(locks)
+        .await
+        .expect("anybody takes advisory locks");
+    settle_overlapping(store, 60).await;
+    assert_eq!(leases(&schema).await, 0);
+    drop(application);
+}
+
+/// Claims eight jobs together and settles each by itself, all at once, so many times.
+async fn settle_overlapping(store: Arc<dyn Store>, rounds: usize) {
+    let other = Arc::clone(&store);
     let mut scene = Scene::new(store);
-    for round in 0..60 {
+    for round in 0..rounds {
         scene
             .insert((0..8).map(|n| job("q", &format!("{round}-{n}"))))
             .await;
@@ -142,7 +162,6 @@ async fn settlements_of_one_lease_that_overlap_leave_no_emptied_lease() {
             assert_eq!(answer.expect("it does not panic"), Ok(vec![Applied]));
         }
     }
-    assert_eq!(leases(&schema).await, 0);
 }
 
 #[tokio::test]

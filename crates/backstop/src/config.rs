@@ -99,13 +99,6 @@ impl Config {
         own.unwrap_or_else(|| QueueSettings::usual(queue).retry)
     }
 
-    /// How long leases of a queue are: by its entry, or the usual.
-    pub fn lease_of(&self, queue: &QueueName) -> Span {
-        self.queues
-            .get(queue)
-            .map_or(QueueSettings::default().lease, |queue| queue.settings.lease)
-    }
-
     /// All runs a job may have: by its own policy, its queue's, or the usual one; `None` if only
     /// its age ends it.
     pub fn max_attempts(&self, job: &Job) -> Option<u32> {

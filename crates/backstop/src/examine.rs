@@ -7,7 +7,9 @@ use crate::why::told::make_room;
 use backstop_core::breaker::Phase;
 use backstop_core::gate::Shut;
 use backstop_core::limits::EXPIRED_COUNTED_MAX;
-use backstop_core::port::{Answer, Examination, ExpiredLeases, Finding, Grade, QueueStatus};
+use backstop_core::port::{
+    Answer, Examination, ExpiredLeases, Finding, Grade, QueueStatus, StoreError,
+};
 use backstop_core::{Span, State, Time};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -50,15 +52,17 @@ impl Backstop {
             .extend(best.map(|reading| judge(reading, lease)));
         examination.findings.extend(self.spilled().await);
         let now = self.now();
-        // A store without its shape says so itself.
-        if let Ok(expired) = self
-            .store()
-            .expired_leases(now.before(EXPIRED_TOLD_AFTER))
-            .await
-        {
-            examination.findings.extend(left_behind(expired, now));
-        }
+        examination.findings.extend(match self.left_behind().await {
+            Ok(expired) => left_behind(expired, now),
+            Err(error) => Some(uncounted(&error)),
+        });
         Ok(examination)
+    }
+
+    /// The leases that expired so long ago that somebody should have taken over their jobs by now.
+    pub async fn left_behind(&self) -> Answer<ExpiredLeases> {
+        let before = self.current_time().await.before(EXPIRED_TOLD_AFTER);
+        self.store().expired_leases(before).await
     }
 
     /// Dead letters that wait in the local spill for the store to take them in.
@@ -111,15 +115,11 @@ impl Backstop {
 /// is in its way.
 fn left_behind(expired: ExpiredLeases, now: Time) -> Option<Finding> {
     let first = expired.first?;
-    let count = match expired.count {
-        1 => "1 lease".to_owned(),
-        EXPIRED_COUNTED_MAX.. => format!("{EXPIRED_COUNTED_MAX} leases or more"),
-        count => format!("{count} leases"),
-    };
     Some(Finding {
         grade: Grade::Warning,
         what: format!(
-            "{count} expired more than {:.0} s ago, the first {:.0} s ago, and nobody took over the jobs",
+            "{} expired more than {:.0} s ago, the first {:.0} s ago, and nobody took over the jobs",
+            counted(&expired),
             EXPIRED_TOLD_AFTER.as_secs_f64(),
             now.since(first).as_secs_f64()
         ),
@@ -128,6 +128,24 @@ fn left_behind(expired: ExpiredLeases, now: Time) -> Option<Finding> {
                 .to_owned(),
         ),
     })
+}
+
+/// How many leases those are, in words.
+pub fn counted(expired: &ExpiredLeases) -> String {
+    match expired.count {
+        1 => "1 lease".to_owned(),
+        EXPIRED_COUNTED_MAX.. => format!("{EXPIRED_COUNTED_MAX} leases or more"),
+        count => format!("{count} leases"),
+    }
+}
+
+/// Whether jobs wait behind expired leases is not known.
+fn uncounted(error: &StoreError) -> Finding {
+    Finding {
+        grade: Grade::Warning,
+        what: format!("the expired leases could not be counted: {error}"),
+        advice: Some("mend that first, then look again".to_owned()),
+    }
 }
 
 /// Queues that are full or nearly so, and guards that keep jobs from running.

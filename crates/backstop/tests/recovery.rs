@@ -5,7 +5,7 @@
 use backstop::core::State;
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::plan::Want;
-use backstop::core::port::{Backlog, Beat, Claim, Operator};
+use backstop::core::port::{Backlog, Beat, Claim, Finding, Grade, Operator};
 use backstop::core::verdict::Reason;
 use backstop::testing::VirtualClock;
 use backstop::{
@@ -669,6 +669,20 @@ async fn a_run_that_is_called_off_in_time_is_no_overlap() {
     assert_eq!(world.backstop.overlaps(10).await.expect("listed"), []);
     stopped(cut_off).await;
     stopped(other).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_doctor_says_that_expired_leases_could_not_be_counted() {
+    let process = World::new().process(1);
+    process.line.forbid("expired_leases");
+    let examined = process.backstop.examine(Span::secs(15)).await;
+    let findings = examined.expect("the rest is examined").findings;
+    let said = |finding: &&Finding| finding.what.starts_with("the expired leases could not be");
+    let finding = findings.iter().find(said);
+    assert!(
+        finding.is_some_and(|finding| finding.grade == Grade::Warning),
+        "{findings:?}"
+    );
 }
 
 const RERUNS: &str = "backstop_detect_to_rerun_seconds{queue=q}";

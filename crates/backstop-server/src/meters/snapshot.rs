@@ -147,10 +147,11 @@ impl Quick {
             workers: backstop.workers(LIVE_WITHIN).await?,
             guards: backstop.breakers().list().await?,
             streams: store.streams().await?,
-            expired: backstop
-                .oldest_expired(|queue| config.lease_of(queue))
+            expired: store
+                .expired_leases(now)
                 .await?
-                .unwrap_or(Span::ZERO),
+                .first
+                .map_or(Span::ZERO, |ended| now.since(ended)),
             bound: Timing::default().recovery_bound(longest.max(usual)),
             took: started.elapsed().as_secs_f64(),
         })

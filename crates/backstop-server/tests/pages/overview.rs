@@ -2,9 +2,9 @@
 
 use crate::given::{dead, heard, ready, running, until_said};
 use crate::site::Site;
-use backstop::Span;
 use backstop::core::bounds::Bounds;
 use backstop::core::failure::ErrorReport;
+use backstop::{QueueSettings, Span};
 use backstop_server::history::{History, Recorder};
 
 /// Their words, the worst first; that a store in memory is no place for work is told on every page
@@ -185,6 +185,18 @@ async fn a_worker_that_vanished_with_jobs_is_told() {
         page.contains("Worker worker-7 holds 1 job and has not been heard for 2 min"),
         "{page}"
     );
+}
+
+#[tokio::test]
+async fn a_lease_left_behind_is_told_though_a_worker_of_its_name_beats_now() {
+    let site = Site::new("");
+    running(&site.test.backstop, "emails", "a", "worker-7").await;
+    site.test.clock.advance(QueueSettings::default().lease);
+    site.test.clock.advance(Span::secs(90));
+    heard(&site.test.backstop, "emails", "worker-7").await;
+    let page = site.page("/").await;
+    assert_eq!(problems(&page), ["lease over"]);
+    assert!(page.contains("under 1 lease;"), "{page}");
 }
 
 #[tokio::test]

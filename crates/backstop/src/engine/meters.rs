@@ -6,7 +6,7 @@
 //! | `backstop_runs_total` | `queue`, `outcome` | runs that ended here: `done`, `retry`, `dead`, `cancelled` or `released` |
 //! | `backstop_run_seconds` (histogram) | `queue` | how long runs took |
 //! | `backstop_start_delay_seconds` (histogram) | `queue` | from when a job was to run to the start of its run |
-//! | `backstop_oldest_expired_lease_seconds` (gauge) | | for how long the lease that ended first has not been taken over: 0 after a sweep that left none. Known by when its worker last beat, so to within a beat; while the store does not answer it grows with the time |
+//! | `backstop_oldest_expired_lease_seconds` (gauge) | | for how long the lease that ended first has not been taken over: 0 after a sweep that left none. While the store does not answer it grows with the time |
 //! | `backstop_recovered_total` | `queue`, `outcome` | jobs taken over from vanished workers: `charged`, `given_back` or `dead` |
 //! | `backstop_detect_to_rerun_seconds` (histogram) | `queue` | from the detection of a lost lease, which follows its end within a sweep, to the start of the run that makes up for it: once for each loss a job was charged with |
 //! | `backstop_overlaps_total` | `queue` | runs that were alive while another worker could have had their job; `backstop job overlaps` lists them |

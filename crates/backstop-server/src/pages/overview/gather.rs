@@ -14,7 +14,7 @@ use backstop::rates::RateStatus;
 use backstop::tables::Failing;
 use backstop::workers::{LISTED, is_heard};
 use backstop_core::port::{
-    Answer, Group, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
+    Answer, ExpiredLeases, Group, KeyStatus, QueueStatus, StreamStatus, WhichKeys, WorkerStatus,
 };
 use backstop_core::stream::Standing;
 use backstop_core::{QueueName, Span, StreamName, Time};
@@ -39,8 +39,8 @@ pub(super) struct Facts {
     pub(super) rates: Vec<(QueueName, RateStatus)>,
     /// Dead letters by what they died of.
     pub(super) groups: Vec<Group>,
-    /// For how long the lease that ended first has not been taken over.
-    pub(super) overdue: Option<Span>,
+    /// Leases that somebody should have taken over by now.
+    pub(super) overdue: ExpiredLeases,
     pub(super) streams: Vec<StreamStatus>,
     /// What rings of them.
     pub(super) alarms: Alarms,
@@ -116,7 +116,6 @@ impl Facts {
         let (store, backstop, now) = (view.store(), view.app().backstop(), view.now());
         let queues = store.queues(now).await?;
         let streams = store.streams().await?;
-        let config = view.app().config();
         let workers = backstop.workers(LISTED).await?;
         let recent = queues.iter().map(|queue| {
             (
@@ -137,9 +136,7 @@ impl Facts {
             guards: backstop.breakers().list().await?,
             rates: backstop.rates().await?,
             groups: seldom.groups(view, &queues, now).await?,
-            overdue: backstop
-                .oldest_expired(|queue| config.lease_of(queue))
-                .await?,
+            overdue: backstop.left_behind().await?,
             alarms: Alarms::read(backstop, &streams).await?,
             seldom: seldom.look(view, now).await?,
             bulk: Bulk::new(view.app(), view.who()).reports().await?,

@@ -328,13 +328,16 @@ fn deaf(facts: &Facts, base: &str) -> Vec<Problem> {
 
 /// Jobs whose lease is over and that nobody took over.
 fn overdue(facts: &Facts, base: &str) -> Option<Problem> {
-    let sentence =
-        "Jobs in hand have lost their worker; any live worker of their queues takes them over.";
+    let first = facts.overdue.first?;
+    let sentence = format!(
+        "Jobs in hand have lost their worker, under {}; any live worker takes them over.",
+        backstop::examine::counted(&facts.overdue)
+    );
     Some(Problem {
         weight: Weight::Warn,
         kind: "lease over",
-        sentence: sentence.to_owned(),
-        number: text::span(facts.overdue?),
+        sentence,
+        number: text::span(facts.now.since(first)),
         link: Link::to(format!("{base}/jobs"))
             .with("state", State::Running)
             .to_string(),

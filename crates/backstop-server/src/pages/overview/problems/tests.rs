@@ -8,7 +8,7 @@ use crate::doctor::Opinion;
 use crate::history::{Alarms, Point, QueueSeries, StreamSeries};
 use backstop::rates::RateStatus;
 use backstop::sweeps::PastRun;
-use backstop_core::port::{Counts, StreamStatus, Totals, WorkerStatus};
+use backstop_core::port::{Counts, ExpiredLeases, StreamStatus, Totals, WorkerStatus};
 use backstop_core::stream::Alarm;
 use backstop_core::{Bounds, Time, WorkerName};
 
@@ -29,7 +29,7 @@ fn calm() -> Facts {
         guards: Vec::new(),
         rates: Vec::new(),
         groups: Vec::new(),
-        overdue: None,
+        overdue: ExpiredLeases::default(),
         streams: Vec::new(),
         alarms: Alarms::default(),
         halted: Vec::new(),
@@ -225,16 +225,24 @@ fn dead_letters_are_nearly_full_and_then_full() {
     );
 }
 
+/// Three leases, of which the first ended so long ago.
+fn left_behind(ago: Span) -> ExpiredLeases {
+    ExpiredLeases {
+        count: 3,
+        first: Some(now().before(ago)),
+    }
+}
+
 #[test]
 fn a_lease_that_nobody_took_over_is_told_with_its_age() {
     check(
         &Facts {
-            overdue: Some(Span::minutes(2)),
+            overdue: left_behind(Span::minutes(2)),
             ..calm()
         },
         "lease over",
         "2 min",
-        "lost their worker",
+        "lost their worker, under 3 leases",
     );
 }
 

@@ -53,7 +53,7 @@ const ALERTS: [(&str, Place); 23] = [
     (
         "BackstopExpiredLeases",
         Place::Problem("lease over", || Facts {
-            overdue: Some(Span::secs(20)),
+            overdue: left_behind(Span::secs(80)),
             ..calm()
         }),
     ),

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is how to say no")]
 
+use backstop::core::Bounds;
 use backstop::core::port::{CellQuery, Swap};
 use backstop::dead::redrive::{Phase, Redrive, RedriveError, RedriveReport};
 use backstop::dead::{DeadFilter, DeadLetters, DeadSelection, Letter, Shown};
@@ -131,6 +132,48 @@ impl Scene {
 
     async fn dead_now(&self) -> u64 {
         self.dead().stats().await.unwrap().total
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_into_a_full_queue_waits_for_room_and_leaves_no_letter_behind() {
+    for selection in [
+        DeadSelection::All,
+        DeadSelection::Ids((0..20).map(id).collect()),
+    ] {
+        let scene = scene(&[true; 20]).await;
+        let (queue, bounds) = (
+            QueueName::new("q").unwrap(),
+            Bounds {
+                max_size: Some(2),
+                ..Bounds::default()
+            },
+        );
+        let store = scene.backstop.store();
+        store
+            .set_bounds(queue, bounds, scene.backstop.now())
+            .await
+            .unwrap();
+        let plan = Redrive {
+            selection,
+            ..all("100/s")
+        };
+        let redrive = scene.dead().redrive(plan).await.unwrap();
+        let slow = |_: Run| async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            Ok(())
+        };
+        let worker = scene.backstop.worker().name("slow").handle_raw("q", slow);
+        let worker = worker.services(Services::CallersRuntime).start().unwrap();
+        let report = scene.run(&redrive).await.unwrap();
+        assert_eq!(
+            (report.phase, report.requeued, report.refused),
+            (Phase::Done, 20, 0),
+            "{report:?}"
+        );
+        worker.stop();
+        worker.stopped().await;
+        assert_eq!(scene.dead_now().await, 0);
     }
 }
 

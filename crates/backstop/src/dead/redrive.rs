@@ -154,7 +154,7 @@ pub struct RedriveReport {
     pub refused: u64,
     /// How many letters could not be read.
     pub damaged: u64,
-    /// Why it ended, in words.
+    /// Why it ended, or what it waits for, in words.
     pub why: Option<String>,
 }
 

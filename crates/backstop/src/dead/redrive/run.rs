@@ -5,7 +5,7 @@ use super::record::{PART_MAX, Record, Runner};
 use super::watch::{Fate, Redriven, Watch};
 use super::{Observed, Phase, Redrive, RedriveError, RedriveReport, Step, decide};
 use crate::dead::{Changed, DeadFilter, DeadLetters, DeadSelection};
-use backstop_core::amend::Action;
+use backstop_core::amend::{Action, Refusal};
 use backstop_core::limits::FIND_MAX;
 use backstop_core::port::StoreError;
 use backstop_core::redact::Redaction;
@@ -20,6 +20,9 @@ const LAST_LOOKS_MAX: usize = 2_000;
 /// How often in a row a store that does not answer is asked again, and after how long.
 const STORE_TRIES_MAX: u32 = 60;
 const STORE_WAIT: Duration = Duration::from_secs(1);
+/// How often it is tried whether a full queue has room.
+const ROOM_LOOKED_EVERY: Duration = Duration::from_secs(1);
+const WAITS_FOR_ROOM: &str = "A queue is full; its letters are requeued once it has room.";
 
 impl DeadLetters {
     /// Writes a redrive down, to be run by [`DeadLetters::run_redrive`]; answers its id. Where its
@@ -223,7 +226,12 @@ impl<'a> Run<'a> {
             }
             let now = self.dead.backstop.now();
             match decide(&self.record.report, &self.observed(), now) {
-                Step::Requeue(count) => self.requeue(count).await?,
+                Step::Requeue(count) => {
+                    self.requeue(count).await?;
+                    if self.record.report.why.is_some() {
+                        tokio::time::sleep(ROOM_LOOKED_EVERY).await;
+                    }
+                }
                 Step::Wait(span) => tokio::time::sleep(span.into()).await,
                 Step::Enter(phase) => {
                     self.record.report.phase = phase;
@@ -296,7 +304,9 @@ impl<'a> Run<'a> {
     }
 
     /// Requeues the next letters, at most `count`. What is about to happen is written down first:
-    /// that is also where a runner that was replaced finds out.
+    /// that is also where a runner that was replaced finds out. Where a queue is full it stays at
+    /// these letters and goes on with them once there is room; those that cannot be requeued are
+    /// counted when it leaves them.
     async fn requeue(&mut self, count: usize) -> Result<(), RedriveError> {
         let started_at = self.record.report.started_at;
         let count = count.min(PART_MAX);
@@ -312,27 +322,35 @@ impl<'a> Run<'a> {
             .await?;
         let is_new = |redriven: &Redriven| !self.watch.knows_it(redriven);
         self.record.pending = next.letters.into_iter().filter(is_new).collect();
+        let mut refused = Vec::new();
         if !self.record.pending.is_empty() {
             self.save().await?;
-            self.requeue_pending().await?;
+            refused = self.requeue_pending().await?;
+        }
+        self.record.report.why = refused
+            .contains(&Refusal::Full)
+            .then(|| WAITS_FOR_ROOM.to_owned());
+        if self.record.report.why.is_some() {
+            return Ok(());
         }
         let alive = next
             .alive
             .iter()
             .filter(|id| !self.watch.knows(**id, None))
             .count();
-        self.record.report.refused += alive as u64;
+        self.record.report.refused += (alive + refused.len()) as u64;
         self.record.report.damaged += next.damaged;
         self.reached = next.reached;
         Ok(())
     }
 
-    async fn requeue_pending(&mut self) -> Result<(), RedriveError> {
+    /// Requeues what is pending; answers why some were not.
+    async fn requeue_pending(&mut self) -> Result<Vec<Refusal>, RedriveError> {
         let now = self.dead.backstop.now();
         if self.record.runner.is_none_or(|runner| runner.until <= now) {
             return Err(RedriveError::TakenOver(self.record.report.id.clone()));
         }
-        let (mut requeued, mut refused) = (Vec::new(), 0);
+        let (mut requeued, mut refused) = (Vec::new(), Vec::new());
         for (queue, places) in by_queue(&self.record.pending) {
             let letters: Vec<&Redriven> = places
                 .iter()
@@ -353,7 +371,7 @@ impl<'a> Run<'a> {
                 }
             }
             let not: BTreeSet<JobId> = changed.refused.iter().map(|(id, _)| *id).collect();
-            refused += not.len() as u64;
+            refused.extend(changed.refused.into_iter().map(|(_, why)| why));
             requeued.extend(
                 letters
                     .into_iter()
@@ -363,7 +381,6 @@ impl<'a> Run<'a> {
         }
         self.remember(&requeued).await?;
         self.record.pending.clear();
-        self.record.report.refused += refused;
         if self.record.report.phase == Phase::Rate {
             self.free_at =
                 self.record
@@ -372,7 +389,7 @@ impl<'a> Run<'a> {
                     .then_rate
                     .next_at(self.free_at, requeued.len(), now);
         }
-        Ok(())
+        Ok(refused)
     }
 
     async fn remember(&mut self, requeued: &[Redriven]) -> Result<(), RedriveError> {

@@ -75,9 +75,12 @@ pub struct RedrivesShape<'a> {
 pub struct ChangedShape {
     /// To how many letters it was done.
     count: u64,
-    /// To which not, and why.
+    /// To which not, and why; where letters were not named one by one, the first thousand.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<RefusedShape>,
+    /// To how many more not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_refused: Option<u64>,
     /// Those that cannot be read; they stay, and can be deleted by id.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     damaged: Vec<DamagedShape>,
@@ -95,6 +98,7 @@ impl ChangedShape {
         Self {
             count: changed.count,
             refused,
+            more_refused: Some(changed.more_refused).filter(|more| *more > 0),
             damaged,
         }
     }

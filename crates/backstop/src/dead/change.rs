@@ -14,6 +14,8 @@ use std::collections::BTreeSet;
 const STEP_MAX: usize = 200;
 /// Ids that are told one by one, of many.
 pub(super) const IDS_SHOWN: usize = 100;
+/// Refusals that are listed of letters that nobody named one by one.
+const REFUSED_LISTED_MAX: usize = 1_000;
 /// What a store is said to have been asked for.
 const CHANGING: &str = "changing dead letters";
 
@@ -51,11 +53,28 @@ pub enum DeadSelection {
 pub struct Changed {
     /// How many letters it was done to.
     pub count: u64,
-    /// To which it was not, and why.
+    /// To which it was not, and why. Of letters that nobody named one by one it lists the first
+    /// thousand.
     pub refused: Vec<(JobId, Refusal)>,
+    /// To how many more it was not.
+    pub more_refused: u64,
     /// Those that cannot be read, where the selection may mean them. They stay, and can be deleted
     /// by id.
     pub damaged: Vec<Damaged>,
+}
+
+impl Changed {
+    /// To how many letters it was not done.
+    pub const fn refused_count(&self) -> u64 {
+        self.refused.len() as u64 + self.more_refused
+    }
+
+    /// Counts what it lists beyond the bound: a selection may mean millions of letters.
+    fn shorten_refused(&mut self) {
+        let more = self.refused.len().saturating_sub(REFUSED_LISTED_MAX);
+        self.refused.truncate(REFUSED_LISTED_MAX);
+        self.more_refused += more as u64;
+    }
 }
 
 impl DeadLetters {
@@ -245,13 +264,15 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Changes those that the store finds by itself.
+    /// Changes those that the store finds by itself. It ends where the one queue that all of them
+    /// go to is full: the others would be read for nothing.
     async fn apply_where(
         &self,
         filter: Filter,
         action: &Action,
         changed: &mut Changed,
     ) -> Answer<()> {
+        let has_one_target = matches!(action, Action::Move(_)) || filter.queue.is_some();
         let mut amendment = amendment(Selection::Matching(filter.clone()), action);
         loop {
             let amended = self
@@ -260,9 +281,11 @@ impl DeadLetters {
                 .amend(amendment.clone(), self.backstop.now())
                 .await?;
             changed.count += amended.applied as u64;
+            let is_full = has_one_target && is_any_full(&amended.refused);
             changed.refused.extend(amended.refused);
+            changed.shorten_refused();
             amendment.cursor = amended.next;
-            if amendment.cursor.is_none() {
+            if amendment.cursor.is_none() || is_full {
                 break;
             }
         }
@@ -270,7 +293,8 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Changes the oldest that fit, at most `count`, in steps.
+    /// Changes the oldest that fit, at most `count`, in steps. It ends as [`Self::apply_where`]
+    /// does.
     async fn apply_found(
         &self,
         filter: &DeadFilter,
@@ -278,12 +302,14 @@ impl DeadLetters {
         action: &Action,
         changed: &mut Changed,
     ) -> Answer<()> {
+        let has_one_target = matches!(action, Action::Move(_)) || filter.queue.is_some();
         let (mut left, mut cursor) = (count, None);
         while left > 0 {
             let mut found = self
                 .find(filter, cursor, left.min(STEP_MAX), Order::Oldest)
                 .await?;
             left -= found.jobs.len();
+            let mut is_full = false;
             // Jobs that move meet in one line, in the order they were found. Others stay where they
             // are: queue by queue is fewer calls.
             if !matches!(action, Action::Move(_)) {
@@ -291,12 +317,15 @@ impl DeadLetters {
             }
             for jobs in found.jobs.chunk_by(|one, next| one.queue == next.queue) {
                 let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+                let before = changed.refused.len();
                 self.apply_within(&jobs[0].queue, &ids, action, changed)
                     .await?;
+                is_full |= has_one_target && is_any_full(&changed.refused[before..]);
+                changed.shorten_refused();
             }
             changed.damaged.extend(found.damaged);
             cursor = found.next;
-            if cursor.is_none() {
+            if cursor.is_none() || is_full {
                 break;
             }
         }
@@ -324,6 +353,10 @@ impl DeadLetters {
         }
         Ok(damaged)
     }
+}
+
+fn is_any_full(refused: &[(JobId, Refusal)]) -> bool {
+    refused.iter().any(|(_, why)| *why == Refusal::Full)
 }
 
 /// An id that was named twice is meant once.

@@ -1,8 +1,8 @@
 use super::*;
 use crate::testing::{Test, start};
-use backstop_core::Span;
 use backstop_core::amend::Refusal;
 use backstop_core::port::{Enqueued, StoreError};
+use backstop_core::{Bounds, Span};
 
 /// A store with these dead letters in queue `q`, a second apart: name, payload, error.
 async fn given(letters: &[(&str, &str, &str)]) -> Test {
@@ -178,6 +178,42 @@ async fn the_oldest_go_first() {
         (2, "fedc".to_owned())
     );
     assert_eq!(state(&test, "a").await, State::Ready);
+}
+
+#[tokio::test]
+async fn a_change_that_full_queues_refuse_lists_a_thousand_and_counts_the_others() {
+    let test = start();
+    for from in (0..2_500).step_by(500) {
+        let letters = (from..from + 500).map(|n| {
+            let line = format!(r#"{{"id":"{n}","queue":"q","original_job":{{"payload":{n}}}}}"#);
+            Letter::read(line.as_bytes(), test.backstop.now()).unwrap()
+        });
+        dead(&test).import(letters.collect()).await.unwrap();
+    }
+    let full = QueueName::new("full").unwrap();
+    for queue in [&full, &QueueName::new("q").unwrap()] {
+        let bounds = Bounds {
+            max_size: Some(0),
+            ..Bounds::default()
+        };
+        let (store, now) = (test.backstop.store(), test.backstop.now());
+        store.set_bounds(queue.clone(), bounds, now).await.unwrap();
+    }
+    // The letters may be of many queues, and of each one may go.
+    let each = dead(&test).requeue(&DeadSelection::All).await.unwrap();
+    assert_eq!(
+        (each.count, each.refused.len(), each.refused_count()),
+        (0, 1_000, 2_500)
+    );
+    // All go to one queue: what is behind the first pages is not even read.
+    let moved = dead(&test).move_to(&DeadSelection::All, &full).await;
+    let text = DeadSelection::Matching(matching("1"));
+    let found = dead(&test).move_to(&text, &full).await;
+    for changed in [moved.unwrap(), found.unwrap()] {
+        assert_eq!(changed.count, 0);
+        let refused = changed.refused_count();
+        assert!((1..=1_000).contains(&refused), "{refused} refused");
+    }
 }
 
 #[tokio::test]

@@ -131,11 +131,11 @@ fn tell(changed: &Changed, done: &str, context: &Context) -> Result<Verdict, Tro
         for (id, refusal) in changed.refused.iter().take(REFUSED_TOLD_MAX) {
             output.warn(format!("{id}: {refusal}"));
         }
-        if changed.refused.len() > REFUSED_TOLD_MAX {
-            output.warn(format!(
-                "… and {} more refused",
-                changed.refused.len() - REFUSED_TOLD_MAX
-            ));
+        let more = changed
+            .refused_count()
+            .saturating_sub(REFUSED_TOLD_MAX as u64);
+        if more > 0 {
+            output.warn(format!("… and {more} more refused"));
         }
         warn_of(&changed.damaged, output);
     }

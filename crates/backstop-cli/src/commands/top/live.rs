@@ -183,9 +183,9 @@ async fn done(deed: &Deed, changes: &Changes, letters: &DeadLetters) -> Answer<S
                 ..DeadFilter::default()
             };
             let changed = letters.requeue(&DeadSelection::Matching(filter)).await?;
-            let refused = match changed.refused.len() {
-                0 => String::new(),
-                number => format!("; {number} stay, since their unique key has another holder"),
+            let refused = match changed.refused.first() {
+                None => String::new(),
+                Some((_, why)) => format!("; {} stay: {why}", changed.refused_count()),
             };
             format!(
                 "{} of {queue} requeued{refused}",

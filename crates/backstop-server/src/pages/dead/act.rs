@@ -182,7 +182,13 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         .because(posted.reason(&view)?)
         .change_each(&parts, &action, &mut changed)
         .await;
-    let outcome = Outcome::of(&view, done, changed.count, changed.refused)?;
+    let outcome = Outcome::of(
+        &view,
+        done,
+        changed.count,
+        changed.refused,
+        changed.more_refused,
+    )?;
     Ok(outcome
         .note(&action)
         .on(view.app().base(), &back.to_string()))

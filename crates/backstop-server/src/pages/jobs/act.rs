@@ -171,7 +171,7 @@ pub(super) async fn act(view: View, posted: Posted) -> Result<Response, PageFail
         .changes(&posted)?
         .amend_each(&selections, &action, &mut changed)
         .await;
-    let outcome = Outcome::of(&view, done, changed.count, changed.refused)?;
+    let outcome = Outcome::of(&view, done, changed.count, changed.refused, 0)?;
     let is_gone =
         matches!(action, Action::Delete) && posted.get("back") == Some("job") && outcome.count > 0;
     let back = if is_gone { filter.link(&view) } else { back };
@@ -233,6 +233,8 @@ pub(in crate::pages) fn see(address: &str) -> Response {
 pub(in crate::pages) struct Outcome {
     pub(in crate::pages) count: u64,
     refused: Vec<(JobId, Refusal)>,
+    /// How many more were refused than are listed.
+    more_refused: u64,
     /// What the store said where it failed in the middle.
     broke_off: Option<String>,
 }
@@ -245,12 +247,14 @@ impl Outcome {
         done: Answer<()>,
         count: u64,
         refused: Vec<(JobId, Refusal)>,
+        more_refused: u64,
     ) -> Result<Self, PageFailure> {
         match done {
             Err(error) if count == 0 => Err(view.store_failed(error)),
             done => Ok(Self {
                 count,
                 refused,
+                more_refused,
                 broke_off: done.err().map(|error| error.to_string()),
             }),
         }
@@ -273,7 +277,7 @@ impl Outcome {
         let Some((id, why)) = self.refused.first() else {
             return Note::done(format!("{jobs} {done}."));
         };
-        let left = text::many(self.refused.len() as u64, "was", "were");
+        let left = text::many(self.refused.len() as u64 + self.more_refused, "was", "were");
         let advice = advice(*why);
         Note::refused(format!(
             "{jobs} {done}; {left} left alone. The first, {id}: {why}. {advice}"

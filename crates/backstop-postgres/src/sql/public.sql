@@ -42,7 +42,7 @@ BEGIN
     RAISE EXCEPTION 'queue % is full', queue USING ERRCODE = 'BS002',
       HINT = 'Push again once workers have caught up, or raise the max_size of the queue.';
   ELSIF v_refused.is_conflict THEN
-    RAISE EXCEPTION 'a job of another queue has id %', id USING ERRCODE = 'BS003', HINT = 'Push it under another id.';
+    RAISE EXCEPTION 'a job of another queue has id %', id USING ERRCODE = 'BS004', HINT = 'Push it under another id.';
   END IF;
   RETURN coalesce(v_refused.holder, id);
 END $$;

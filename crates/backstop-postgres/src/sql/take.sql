@@ -69,9 +69,9 @@ BEGIN
     IF v_rest > 0 AND v_rest <> others_keys(v_stream, p_keys, p_number, p_seize, p_now, p_latest)
       OR v_taken.holding IS NOT NULL AND window_bytes(v_stream, v_taken.holding, p_window) > p_bytes_max
     THEN
-      RAISE EXCEPTION 'not all of them as they are' USING ERRCODE = 'BS003';
+      RAISE EXCEPTION 'not all of them as they are' USING ERRCODE = 'BS005';
     END IF;
-  EXCEPTION WHEN SQLSTATE 'BS003' THEN
+  EXCEPTION WHEN SQLSTATE 'BS005' THEN
     -- A take that was made before brings no key back that was forgotten since.
     IF NOT EXISTS (SELECT FROM unnest(p_keys) u(key)
       CROSS JOIN LATERAL (SELECT k.number, k.until FROM stream_key k WHERE k.stream = v_stream AND k.key = u.key OFFSET 0) k

@@ -7,6 +7,7 @@ use backstop_core::{Bounds, NewJob, Overflow, State};
 use backstop_postgres::enqueue_in;
 use backstop_testkit::given::{Scene, at, job, queue};
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 async fn bounded(max_size: u64, overflow: Overflow) -> (Scene, String) {
     let (store, schema) = fresh_store().await;
@@ -74,6 +75,21 @@ async fn the_function_raises_an_error_of_its_own() {
         "{said:?}"
     );
     assert_eq!(scene.queue("q").await.totals.enqueued, 1);
+}
+
+#[tokio::test]
+async fn an_id_that_another_queue_holds_raises_an_error_of_its_own() {
+    let (_store, schema) = fresh_store().await;
+    let client = user().await;
+    let push = async |queue: &str| {
+        let id = "00000000-0000-4000-8000-000000000001";
+        let call = format!("SELECT {schema}.enqueue('{queue}', 'k', '{{}}', id => '{id}')");
+        client.query_one(&call, &[]).await
+    };
+    push("q").await.expect("a job");
+    let error = push("other").await.expect_err("queue q holds the id");
+    // BS003 means too many queues.
+    assert_eq!(error.code().map(SqlState::code), Some("BS004"));
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 #[async_trait]
 impl Backlog for MemoryStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
-        check_enqueue(&jobs)?;
+        check_enqueue(&jobs, now)?;
         let mut shelves = self.shelves("enqueueing")?;
         shelves.check_queues(&jobs, self.max_queues)?;
         let answers = jobs

@@ -39,7 +39,7 @@ pub async fn enqueue_in(
     jobs: &[NewJob],
     now: Time,
 ) -> Answer<Vec<Enqueued>> {
-    check_enqueue(jobs)?;
+    check_enqueue(jobs, now)?;
     if schema.contains(['"', '\0']) {
         return Err(StoreError::misuse(
             DOING,

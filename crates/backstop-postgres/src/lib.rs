@@ -165,7 +165,7 @@ impl std::fmt::Debug for PostgresStore {
 #[async_trait]
 impl Backlog for PostgresStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
-        check_enqueue(&jobs)?;
+        check_enqueue(&jobs, now)?;
         if jobs.is_empty() {
             return Ok(Vec::new());
         }

@@ -20,7 +20,7 @@ pub async fn enqueue_in_sqlx(
     jobs: &[NewJob],
     now: Time,
 ) -> Answer<Vec<Enqueued>> {
-    check_enqueue(jobs)?;
+    check_enqueue(jobs, now)?;
     let batch = Batch {
         careful: true,
         ..Batch::of(jobs.iter().map(|job| (job, now)))

@@ -150,7 +150,7 @@ impl std::fmt::Debug for RedisStore {
 #[async_trait]
 impl Backlog for RedisStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
-        check_enqueue(&jobs)?;
+        check_enqueue(&jobs, now)?;
         group::enqueue(self.base(), jobs, now).await
     }
 

@@ -31,7 +31,7 @@ pub fn enqueue_in(
     jobs: &[NewJob],
     now: Time,
 ) -> Answer<Vec<Enqueued>> {
-    check_enqueue(jobs)?;
+    check_enqueue(jobs, now)?;
     check_version(transaction, DOING)?;
     let inside = || {
         transaction.execute_batch("SAVEPOINT backstop_enqueue")?;

@@ -150,7 +150,7 @@ const fn task(doing: &'static str, effort: Effort, rows: usize) -> Task {
 #[async_trait]
 impl Backlog for SqliteStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
-        check_enqueue(&jobs)?;
+        check_enqueue(&jobs, now)?;
         let pages = jobs.iter().map(|job| job.payload.len()).sum::<usize>() / PAGE_BYTES;
         let task = task("enqueueing", Effort::Durable, jobs.len() + pages);
         let max_queues = self.max_queues;

@@ -59,6 +59,7 @@ macro_rules! store_contract {
                 names_are_any_unicode
                 too_many_jobs_at_once_are_misuse
                 too_many_bytes_at_once_are_misuse
+                a_job_too_far_ahead_is_misuse
                 a_hint_arrives_after_an_enqueue
             }
             claim: run {

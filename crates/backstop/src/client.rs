@@ -18,7 +18,7 @@ use crate::trace;
 use crate::worker::{Services, WorkerBuilder};
 use backstop_core::amend::Filter;
 use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAGE_MAX};
-use backstop_core::port::{Answer, Enqueued, Page, PageQuery, Store, StoreError};
+use backstop_core::port::{Answer, Enqueued, Page, PageQuery, Store};
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobId, NewJob, QueueName, Span, Time};
 use std::fmt;
@@ -189,11 +189,6 @@ impl Backstop {
     /// Pushes jobs, in as many calls as their number and size ask for. When it answers, all of them
     /// are durable; when it fails, some may be: pushing the same jobs again is harmless.
     pub async fn push_jobs(&self, mut jobs: Vec<NewJob>) -> Answer<Vec<Enqueued>> {
-        let now = self.current_time().await;
-        for job in &jobs {
-            let refused = |error| StoreError::misuse("pushing", format!("job {}: {error}", job.id));
-            job.check_run_at(now).map_err(refused)?;
-        }
         let span = trace::pushing(&mut jobs);
         let push = async {
             let mut answers = Vec::with_capacity(jobs.len());

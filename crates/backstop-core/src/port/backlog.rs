@@ -211,8 +211,8 @@ pub trait Backlog: Send + Sync {
     async fn seize(&self, seize: Seize, now: Time) -> Answer<Seizure>;
 }
 
-/// Refuses an enqueue that is over the limits.
-pub fn check_enqueue(jobs: &[NewJob]) -> Answer<()> {
+/// Refuses an enqueue that is over the limits, and one of a job that is over its own.
+pub fn check_enqueue(jobs: &[NewJob], now: Time) -> Answer<()> {
     let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
     if jobs.len() > limits::ENQUEUE_JOBS_MAX || bytes > limits::ENQUEUE_BYTES_MAX {
         let cause = format!(
@@ -222,6 +222,11 @@ pub fn check_enqueue(jobs: &[NewJob]) -> Answer<()> {
             limits::ENQUEUE_BYTES_MAX,
         );
         return Err(StoreError::misuse("enqueue", cause));
+    }
+    // How large a policy may be, its type says: none that is larger can be made.
+    for job in jobs {
+        let refused = |error| StoreError::misuse("enqueue", format!("job {}: {error}", job.id));
+        job.check_run_at(now).map_err(refused)?;
     }
     Ok(())
 }

@@ -30,6 +30,12 @@ BEGIN
       ('exponential', 'fibonacci', 'steps', 'progressive', 'constant', 'polynomial')) THEN
     RAISE EXCEPTION '% is not a retry policy; its kind, if it names one, is exponential, fibonacci, steps, progressive, constant or polynomial',
       quote_literal(left(retry::text, 128)) USING ERRCODE = 'invalid_parameter_value';
+  ELSIF run_at > clock_timestamp() + interval '3660 days' THEN
+    RAISE EXCEPTION 'a job waits for at most ten years (3660 days); this one would run at %', run_at
+      USING ERRCODE = 'invalid_parameter_value';
+  ELSIF (SELECT max(CASE json_typeof(retry -> u.list) WHEN 'array' THEN json_array_length(retry -> u.list) END)
+      FROM unnest(ARRAY['delays', 'bands']) u(list)) > 100 THEN
+    RAISE EXCEPTION 'a retry policy has at most 100 delays or bands' USING ERRCODE = 'invalid_parameter_value';
   ELSIF id IS NULL THEN
     RAISE EXCEPTION 'an id is a uuid; leave it out to have one made' USING ERRCODE = 'invalid_parameter_value';
   END IF;

@@ -5,6 +5,7 @@ use backstop_core::port::Enqueued;
 use backstop_core::{NewJob, Priority, State};
 use backstop_postgres::{enqueue_in, enqueue_statement};
 use backstop_testkit::given::{Scene, at, id, job, names};
+use tokio_postgres::error::SqlState;
 
 fn jobs(named: &[&str]) -> Vec<NewJob> {
     named.iter().map(|name| job("q", name).into()).collect()
@@ -35,6 +36,29 @@ async fn jobs_and_the_users_rows_commit_together() {
     assert_eq!(scene.find("a").await, None);
     transaction.commit().await.expect("it commits");
     assert_eq!(names(&scene.claim("q", 10).await), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn the_function_keeps_the_bounds_of_jobs() {
+    let (store, schema) = fresh_store().await;
+    let client = user().await;
+    let steps = |count: usize| {
+        let delays = vec!["\"1s\""; count].join(",");
+        format!("retry => '{{\"kind\":\"steps\",\"delays\":[{delays}]}}'")
+    };
+    let ahead = |days: u32| format!("run_at => clock_timestamp() + interval '{days} days'");
+    for (sound, over) in [(steps(100), steps(101)), (ahead(3_659), ahead(3_661))] {
+        let call = |with: &str| format!("SELECT {schema}.enqueue('q', 'k', '1', {with})");
+        client.query_one(&call(&sound), &[]).await.expect("a job");
+        let refused = client.query_one(&call(&over), &[]).await;
+        let refused = refused.expect_err(&over);
+        assert_eq!(
+            refused.code(),
+            Some(&SqlState::INVALID_PARAMETER_VALUE),
+            "{over}"
+        );
+    }
+    assert_eq!(Scene::new(store).queue("q").await.totals.enqueued, 2);
 }
 
 #[tokio::test]

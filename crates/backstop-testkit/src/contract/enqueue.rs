@@ -4,7 +4,7 @@ use super::dead::burial;
 use crate::given::{LEASE, Scene, at, id, job};
 use backstop_core::RetryPolicy;
 use backstop_core::amend::Filter;
-use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAYLOAD_BYTES_MAX};
+use backstop_core::limits::{DELAY_MAX, ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAYLOAD_BYTES_MAX};
 use backstop_core::port::{Burial, Enqueued, Store, StoreError};
 use backstop_core::terms::Terms;
 use backstop_core::unique::UniqueKey;
@@ -378,6 +378,23 @@ pub async fn too_many_bytes_at_once_are_misuse(store: Arc<dyn Store>) {
         .enqueue((0..fitting).map(large).collect(), scene.now)
         .await;
     assert_eq!(taken, Ok(vec![Enqueued::Inserted; fitting]));
+}
+
+/// So is a job that would wait for more than ten years: the rest of its batch is not taken in
+/// either.
+pub async fn a_job_too_far_ahead_is_misuse(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let last = scene.now.after(DELAY_MAX);
+    let late = job("q", "late").at(last.after(Span::micros(1)));
+    let jobs = vec![job("q", "sound").into(), late.into()];
+    let refused = scene.store.enqueue(jobs, scene.now).await;
+    assert!(
+        matches!(refused, Err(StoreError::Misuse { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(scene.store.queues(scene.now).await, Ok(Vec::new()));
+    let taken = scene.enqueue([job("q", "late").at(last)]).await;
+    assert_eq!(taken, [Enqueued::Inserted]);
 }
 
 /// Within one process no hint is missed, not even one that came before anybody waited for it.

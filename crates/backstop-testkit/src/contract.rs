@@ -185,6 +185,7 @@ macro_rules! store_contract {
                 the_oldest_is_dropped
                 a_batch_pushes_out_what_came_before_it
                 pushes_at_once_never_exceed_the_bound
+                requeues_and_pushes_at_once_never_exceed_the_bound
                 a_new_bound_removes_nothing
                 what_an_operator_brings_back_needs_room
                 a_move_needs_room_in_the_queue_it_goes_to

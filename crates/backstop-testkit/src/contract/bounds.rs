@@ -196,6 +196,36 @@ pub async fn pushes_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
     assert_eq!(scene.queue("q").await.counts.of(State::Ready), 20);
 }
 
+/// Requeues need room like pushes: at once with these they never exceed the bound either.
+pub async fn requeues_and_pushes_at_once_never_exceed_the_bound(store: Arc<dyn Store>) {
+    let mut scene = bounded(store, 20, Overflow::Reject, 100).await;
+    for n in 0..32 {
+        scene
+            .insert_and_end(job("q", &format!("dead-{n}")), dead())
+            .await;
+    }
+    let tasks = (0..16).map(|number| {
+        let scene = scene.apart(number);
+        tokio::spawn(async move {
+            let of = number / 2 * 4;
+            if number % 2 == 0 {
+                let jobs = (of..of + 4).map(|n| job("q", &format!("new-{n}")));
+                let answers = scene.enqueue(jobs).await;
+                answers.iter().filter(|answer| **answer == Inserted).count()
+            } else {
+                let letters = (of..of + 4).map(|n| id(&format!("dead-{n}"))).collect();
+                let amended = scene.amend(Selection::Ids(letters), Action::Retry).await;
+                amended.applied
+            }
+        })
+    });
+    let mut live = 0;
+    for task in tasks.collect::<Vec<_>>() {
+        live += task.await.expect("nobody panics");
+    }
+    assert_eq!((live, scene.queue("q").await.counts.live()), (20, 20));
+}
+
 /// A new bound holds from now on; what is over it stays. A queue may be bounded before it has a
 /// job.
 pub async fn a_new_bound_removes_nothing(store: Arc<dyn Store>) {

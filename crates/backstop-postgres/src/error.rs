@@ -6,7 +6,7 @@ use std::error::Error as _;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
-/// What `check_queues` raises.
+/// What `refuse_queue` raises.
 pub(crate) const TOO_MANY_QUEUES: &str = "BS003";
 
 /// The port's word for an error met while `doing`.

@@ -28,7 +28,7 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Seizu
     let looks = queues.iter().map(|queue| {
         let call = base.script(&EXPIRED, queue).arg(now.as_micros()).arg(far);
         call.arg(&number_bytes(seize.number)[..])
-            .arg(max)
+            .arg(max + 1)
             .arg(now.after(SET_BACK_MIN).as_micros())
     });
     let (mut held, mut ahead, mut expired) = (Vec::new(), Vec::new(), Vec::new());
@@ -41,7 +41,8 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Seizu
         let found = readable(DOING, read_found(queue, answer))?;
         held.extend(found.is_open.then_some(queue));
         ahead.extend(found.ahead);
-        more |= found.expired.len() >= max;
+        // One claim more than are wanted was looked for: whether the queue has others.
+        more |= found.expired.len() > max;
         expired.extend(found.expired);
     }
     match move_back(base, &ahead, now).await {

@@ -19,6 +19,7 @@ DECLARE
   v_at int;
   v_full text[];
   v_locked int[];
+  v_leases bigint[] := '{}';
 BEGIN
   -- Before the queues, as pushes lock them.
   v_names := CASE p_action WHEN 0 THEN ARRAY(SELECT q.name FROM queue q WHERE q.id = ANY (v_queues)) WHEN 3 THEN ARRAY[p_to] ELSE '{}' END;
@@ -33,6 +34,7 @@ BEGIN
   FOR i IN 1 .. cardinality(p_ids) LOOP
     SELECT * INTO v_answer FROM amend_one(p_ids[i], v_locked, p_action, p_to, p_only, p_filtered, p_queue, p_kind, p_state,
       p_fingerprint, v_full, p_now);
+    IF v_answer.lease IS NOT NULL THEN v_leases := v_leases || v_answer.lease; END IF;
     v_at := array_position(v_names, v_answer.enters);
     IF v_at IS NOT NULL THEN
       v_rooms[v_at] := v_rooms[v_at] - 1;
@@ -42,11 +44,17 @@ BEGIN
       RETURN QUERY SELECT i, v_answer.refusal, v_answer.twin;
     END IF;
   END LOOP;
+  -- All at once, and not by `close_leases`: that passes over every row which a transaction touched
+  -- and rolled back, 68,000 of them when it was called for each of 500 jobs. Nobody else ends jobs
+  -- of these leases now, as they are locked; the few that a seizure made meanwhile are not.
+  DELETE FROM lease WHERE no = ANY (ARRAY(
+    SELECT l.no FROM lease l WHERE l.no = ANY (v_leases) AND NOT lease_has_jobs(l, false) FOR UPDATE SKIP LOCKED));
 END $$;
 
--- `enters`: the queue that has one live job more.
+-- `enters`: the queue that has one live job more. `lease`: the one that has a job less.
 CREATE FUNCTION amend_one(p_id uuid, p_locked int[], p_action int, p_to text, p_only smallint, p_filtered boolean, p_queue text,
-  p_kind text, p_state smallint, p_fingerprint bigint, p_full text[], p_now bigint, OUT refusal int, OUT twin uuid, OUT enters text) LANGUAGE plpgsql AS $$
+  p_kind text, p_state smallint, p_fingerprint bigint, p_full text[], p_now bigint,
+  OUT refusal int, OUT twin uuid, OUT enters text, OUT lease bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_job job%ROWTYPE;
@@ -108,6 +116,7 @@ BEGIN
     IF twin IS NOT NULL THEN refusal := 5; RETURN; END IF;
   END IF;
   enters := v_enters;
+  lease := v_lease;
   PERFORM take_out(v_job, v_state, v_lease);
   IF v_to <> v_job.queue THEN
     DELETE FROM key WHERE queue = v_job.queue AND key = v_job.unique_key AND id = p_id;
@@ -133,15 +142,13 @@ BEGIN
   END IF;
 END $$;
 
--- Takes a job out of its table, and out of its lease or its place in line.
+-- Takes a job out of its table, and out of its place in line. The caller closes its lease.
 CREATE FUNCTION take_out(p_job job, p_state smallint, p_lease bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_state IN (1, 2) THEN
     DELETE FROM job WHERE queue = p_job.queue AND level = p_job.level AND seq = p_job.seq;
     IF p_lease IS NULL THEN
       DELETE FROM returned WHERE queue = p_job.queue AND level = p_job.level AND seq = p_job.seq;
-    ELSE
-      PERFORM close_leases(ARRAY[p_lease]);
     END IF;
   ELSIF p_state IN (0, 3) THEN
     DELETE FROM waiting WHERE id = p_job.id;

@@ -17,19 +17,32 @@ BEGIN
   RETURN v_queue;
 END $$;
 
--- Refuses names of which so many are new that there would be more than `p_max` queues. Calls that
--- are over at once count one after the other. Nobody waits for a transaction that may go on for
--- long: a few of those may together exceed the bound.
-CREATE FUNCTION check_queues(p_names text[], p_max int, p_careful boolean) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE v_new text[];
+-- Those of these names that no queue has yet. Refuses them if there would be more than `p_max`
+-- queues.
+CREATE FUNCTION new_queues(p_names text[], p_max int) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE v_new text[] := ARRAY(SELECT DISTINCT n FROM unnest(p_names) n WHERE NOT EXISTS (SELECT FROM queue q WHERE q.name = n));
 BEGIN
-  IF NOT EXISTS (SELECT FROM unnest(p_names) n WHERE NOT EXISTS (SELECT FROM queue q WHERE q.name = n)) THEN RETURN; END IF;
-  IF NOT p_careful THEN PERFORM pg_advisory_xact_lock(ticket_tag(), 1); END IF;
-  v_new := ARRAY(SELECT DISTINCT n FROM unnest(p_names) n WHERE NOT EXISTS (SELECT FROM queue q WHERE q.name = n));
   IF cardinality(v_new) > 0 AND (SELECT count(*) FROM queue) + cardinality(v_new) > p_max THEN
-    RAISE EXCEPTION 'queue % is new, and the store already has % queues. Push to a queue that exists, or raise `max_queues` under `[store]`; nothing was enqueued',
-      v_new[1], p_max USING ERRCODE = 'BS003';
+    PERFORM refuse_queue(v_new[1], p_max);
   END IF;
+  RETURN v_new;
+END $$;
+
+-- Refuses queues that this call has made if there are now more than `p_max`, since others made some
+-- at the same time. Calls count one after the other, each until its transaction ends. So it is the
+-- last thing a call does: one that counted first, and then waited for a name or a key, held up
+-- everybody who makes a queue.
+CREATE FUNCTION check_queues(p_made text[], p_max int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(ticket_tag(), 1);
+  -- A statement of its own, after the lock: it sees the queues that we waited for.
+  IF (SELECT count(*) FROM queue) > p_max THEN PERFORM refuse_queue(p_made[1], p_max); END IF;
+END $$;
+
+CREATE FUNCTION refuse_queue(p_name text, p_max int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'queue % is new, and the store already has % queues. Push to a queue that exists, or raise `max_queues` under `[store]`; nothing was enqueued',
+    p_name, p_max USING ERRCODE = 'BS003';
 END $$;
 
 -- Whether a job of another queue has an id that is known.
@@ -46,8 +59,9 @@ END $$;
 -- their queue. And for queues that have a bound: their number from -1 down. Every job goes into
 -- `job` first, and on into `waiting` if it has to wait: its unique ids are where pushes of one id
 -- meet, at whatever time they are to run. `p_singly` is for batches with keys, or with an id twice;
--- `p_careful` for transactions that may go on for long: they touch no id that is known. `p_lowest`
--- and `p_highest` are given for jobs that are ready now and whose ids were all made within moments:
+-- `p_careful` for transactions that may go on for long: they touch no id that is known, and nobody
+-- waits for them to count queues: a few that overlap may together exceed that bound. `p_lowest` and
+-- `p_highest` are given for jobs that are ready now and whose ids were all made within moments:
 -- hardly any other id lies between them, and one look there takes the place of one for each job.
 -- queue names; then per job: which of them, now, id, level, kind, payload, time, key, its states,
 -- its end, policy
@@ -66,10 +80,11 @@ DECLARE
   v_late uuid[];
   v_known uuid[];
   v_met uuid[] := '{}';
+  v_new text[] := '{}';
 BEGIN
   v_done := see_others();
   IF p_careful THEN v_done := ticket(); ELSE v_done := single_ticket(); END IF;
-  IF array_position(v_queues, NULL) IS NOT NULL THEN PERFORM check_queues(p_queues, p_max_queues, p_careful); END IF;
+  IF array_position(v_queues, NULL) IS NOT NULL THEN v_new := new_queues(p_queues, p_max_queues); END IF;
   IF array_position(v_queues, NULL) IS NOT NULL AND NOT p_singly AND cardinality(known_outside(2, p_ids)) = 0
     AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.name = ANY (p_queues) AND q.max_size IS NOT NULL)
   THEN
@@ -80,6 +95,7 @@ BEGIN
   IF array_position(v_queues, NULL) IS NOT NULL THEN
     RETURN QUERY SELECT * FROM enqueue_bounded(p_queues, p_queue_at, p_nows, p_ids, p_levels, p_kinds, p_payloads, p_run_ats, p_keys,
       p_key_states, p_key_untils, p_retries);
+    IF v_new <> '{}' AND NOT p_careful THEN PERFORM check_queues(v_new, p_max_queues); END IF;
     RETURN;
   END IF;
   IF p_singly THEN
@@ -90,7 +106,7 @@ BEGIN
     END LOOP;
     RETURN;
   END IF;
-  IF p_lowest IS NOT NULL THEN
+  IF p_lowest IS NOT NULL AND v_new = '{}' THEN
     BEGIN
       -- The places are drawn in a subquery of their own: seq and no are one number. By subscripts:
       -- PL/pgSQL has its arrays taken apart, and an unnest of all of them keeps each in a store of
@@ -141,6 +157,7 @@ BEGIN
     INSERT INTO tally (queue, ready, total_enqueued)
       SELECT v_queues[a], count(*), count(*) FROM unnest(p_queue_at) a GROUP BY a;
   END IF;
+  IF v_new <> '{}' AND NOT p_careful THEN PERFORM check_queues(v_new, p_max_queues); END IF;
 END $$;
 
 -- The same for queues some of which have a bound, job by job as `backstop_core::bounds` says. Tells

@@ -64,7 +64,7 @@ const DUE: &str = "SELECT offer('s', '{a}', '{1}', '{60}', '{60}', '{NULL}', ARR
 const TAKEN: &str = "SELECT count(*) FROM take_due('s', 5, 'w', NOW + 5000000, 9, 1000, 256, NOW, NOW + 90000000, FROM);";
 
 /// Calls, and what there is before.
-const CALLS: [(&[&str], &str); 34] = [
+const CALLS: [(&[&str], &str); 35] = [
     (&[], "enqueue('q', 'k', '{}')"),
     (&[], "enqueue('q', 'k', '{}', unique_key => 'x')"),
     (&[], "enqueue('bounded', 'k', '{}')"),
@@ -119,16 +119,20 @@ const CALLS: [(&[&str], &str); 34] = [
            '{1}', '{60}', '{}', '{}', '{}', '{}', '{}', '{}', NOW)",
     ),
     (&[], "swap('{a}', '{NULL}', '{1}', ARRAY[''::bytea])"),
+    (&[], "queues_after('', 500)"),
 ];
 
 /// What a person asks for: these may walk over what is kept alive. `workers` walks over leases,
-/// `streams` over the oldest records, the others over what stood where they begin.
-const ASKED_FOR: [&str; 14] = [
+/// `streams` over the oldest records, the others over what stood where they begin. Pruning asks for
+/// `forget_queues`, which walks over what a queue had that has no job left, by its counts.
+const ASKED_FOR: [&str; 17] = [
     "bury",
     "cells",
     "drift",
     "expired_leases",
+    "forget_queues",
     "groups",
+    "jobs_within",
     "list_arrivals",
     "list_cells",
     "list_finished",
@@ -137,6 +141,7 @@ const ASKED_FOR: [&str; 14] = [
     "list_waiting",
     "pick",
     "queue_ids",
+    "queues_in_line",
     "read_stream_key",
 ];
 const LISTS: [&str; 2] = ["streams", "workers"];

@@ -49,7 +49,7 @@ const STREAMS: &str = "
     SELECT 60, 60, n, 1, 1 + n % 2, lpad(n::text, 6, '0'), '' FROM generate_series(1, 100000) n WHERE n % 4 < 2;
   INSERT INTO stream_key (stream, key, records, arrived, due) VALUES (1, 'full', 20000, 20000, 1);
   INSERT INTO stream_record (position, step, at, arrival, stream, key, payload)
-    SELECT n * 60, 60, n, n, 1, 'full', '' FROM generate_series(1, 12000) n;";
+    SELECT n * 60, 60, n, n, 1, 'full', '' FROM generate_series(1, 20000) n;";
 
 /// What a case needs besides: claims of 1,000 jobs, one of them by a worker that vanished; keys
 /// that keep nothing, and keys that are due.
@@ -258,9 +258,9 @@ const CALLS: [(&str, i64); 83] = [
         3_000,
     ),
     ("SELECT * FROM streams()", 1),
-    ("SELECT * FROM list_stream_keys('s', '049000', true, 100, 12000), list_stream_keys('s', '049000', false, 1, 20000) x", 30),
+    ("SELECT * FROM list_stream_keys('s', '049000', true, 100, 20000), list_stream_keys('s', '049000', false, 1, 20000) x", 30),
     // With all records of the key `full`, and without those behind it.
-    ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 12000)", 20_200 / ROWS_EACH),
+    ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 20000)", 20_200 / ROWS_EACH),
     ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 5)", 10),
     ("SELECT * FROM read_stream_key('s', 'full', 256)", 32),
     ("SELECT * FROM prune('{q,other}', '{1,1}', '{10,10}', '{1,1}', '{1,1}', 1000, 5, 900000, '{0,0,0,0,0,0}', 0)", 5_000),

@@ -66,7 +66,7 @@ fn lines_of_a_pipe_that_stays_open_go_out_as_they_come() {
     let mut child = command.spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     for lines in 1..=3 {
-        pipe.write_all(b"1\n").unwrap();
+        pipe.write_all(b"1\n\n").unwrap();
         wait_until("the line is in the store", || {
             place.count("q", "ready") == lines
         });

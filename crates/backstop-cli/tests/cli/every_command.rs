@@ -379,7 +379,10 @@ fn tables(walk: &mut Walk) {
            (2, 'NEW', '2026-03-01 11:52:00')",
     );
     walk.through(&[
-        ("table check bills", "It can be worked off as it is."),
+        (
+            "table check bills --at 2026-03-01T12:00:00Z",
+            "It can be worked off as it is.",
+        ),
         ("table due bills --at 2026-03-01T12:00:00Z", "ROW\n2\n1\n"),
         (
             "table run bills --at 2026-03-01T12:00:00Z --exec true",

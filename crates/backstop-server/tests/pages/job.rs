@@ -312,11 +312,19 @@ async fn a_dead_letter_names_its_group_and_what_was_around_it() {
         "/dead/redrive?queue=q&#38;fingerprint=",
         "Timeout",
         "It is dead because",
+        "Requeue…",
+        "Yes, requeue it",
     ] {
         assert!(page.contains(said), "{said} in {page}");
     }
+    assert!(!page.contains("Retry…"), "{page}");
     site.post("/dead/act", &format!("action=requeue&id={id}&back=job"))
         .await;
+    assert_eq!(
+        said(&site).await,
+        ["requeue"],
+        "as from the list of letters"
+    );
     assert_eq!(
         site.get(&format!("/dead/{id}")).await.location,
         format!("/jobs/{id}"),

@@ -129,6 +129,7 @@ const fn words(view: View) -> (&'static [&'static str], &'static str) {
             &[
                 "QUEUE",
                 "RUNS",
+                "ROOM",
                 "#READY",
                 "#RUNNING",
                 "#RETRYING",
@@ -211,6 +212,7 @@ fn of_queue(queue: &QueueStatus, guards: &[GuardStatus], now: Time, trail: &Trai
     let cells = [
         plain(&queue.name),
         queue::runs(queue, guards),
+        queue::room(queue),
         number(State::Ready),
         number(State::Running),
         number(State::Retrying),

@@ -106,6 +106,58 @@ fn the_worker_in_node_runs_jobs_that_succeed_fail_and_are_retried() {
     check("node", "worker.mjs");
 }
 
+/// The first block of README that is in `language` and has `part` in it, with a server's address.
+fn readme_block(language: &str, part: &str, url: &str) -> String {
+    let readme = include_str!("../../../../README.md");
+    let opening = format!("```{language}\n");
+    let block = readme
+        .split(&opening)
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .find(|block| block.contains(part))
+        .unwrap_or_else(|| panic!("README has no {language} with {part}"));
+    assert!(block.contains("http://127.0.0.1:7007"), "{block}");
+    block.replace("http://127.0.0.1:7007", url)
+}
+
+#[test]
+fn the_worker_of_the_readme_runs_jobs_and_reports_what_fails() {
+    let place = Place::new();
+    let (_server, url) = serve(&place);
+    place.write("worker.py", &readme_block("python", "lease", &url));
+    let bad = place.json(["push", "emails", "{}", "--id", "bad"]);
+    assert_eq!(bad["result"], "inserted");
+    place.json(["push", "emails", r#"{"to":"ada@example.org"}"#]);
+    let mut python = Command::new("python3");
+    python
+        .arg(place.path("worker.py"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let _worker = Ended(python.spawn().expect("python3"));
+    wait_until("both jobs have run", || {
+        place.count("emails", "done") == 1
+            && place.job("bad")["errors"][0]["message"].as_str() == Some("'to'")
+    });
+}
+
+#[test]
+fn the_lines_of_the_readme_for_a_shell_push_a_job_and_settle_it() {
+    for program in ["curl", "jq"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            eprintln!("skipped: {program} is missing; scripts/servers installs it");
+            return;
+        }
+    }
+    let place = Place::new();
+    let (_server, url) = serve(&place);
+    let output = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", &readme_block("sh", "jq", &url)])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(place.count("emails", "done"), 1, "{output:?}");
+}
+
 /// A job that takes several leases, and a server that is killed and started again in the middle:
 /// beats keep the job, and it runs once.
 fn check_beats(program: &str, file: &str) {

@@ -198,7 +198,7 @@ fn choose(view: &View, jobs: &[Job], under: &str) -> Result<Response, PageFailur
         link: Pick::new(job.id, &job.queue).link(view, under).to_string(),
         queue: job.queue.to_string(),
         state: StateMark(job.state),
-        kind: text::name(job.kind.as_str()),
+        kind: text::kind(&job.kind),
         age: When::new(job.inserted_at, now),
     };
     let page = Choice {

@@ -226,7 +226,7 @@ fn a_broken_file_does_not_keep_anybody_from_looking_at_a_store_that_is_named() {
             "dead list",
             "doctor",
             "worker list",
-            "top --json",
+            "top --once",
         ] {
             let mut command = place.command(look.split(' '));
             let output = command

@@ -79,6 +79,17 @@ fn lines_of_a_pipe_that_stays_open_go_out_as_they_come() {
 }
 
 #[test]
+fn a_line_that_is_too_long_names_the_bound_of_a_payload() {
+    let place = Place::new();
+    for bytes in [1 << 20, 3 << 20] {
+        let line = format!("\"{}\"\n", "x".repeat(bytes));
+        place
+            .feed(line.as_bytes(), ["push", "q", "-"])
+            .complains(1, &["line 1", "1048576"]);
+    }
+}
+
+#[test]
 fn a_duplicate_names_its_holder() {
     let place = Place::new();
     let push = || place.json(["push", "emails", "1", "--unique-key", "ada"]);

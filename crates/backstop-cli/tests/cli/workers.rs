@@ -46,13 +46,17 @@ fn worker(program: &str, file: &str, url: &str) -> Ended {
 }
 
 fn started(program: &str, file: &str, url: &str, lease_ms: &str) -> Ended {
+    started_with(program, file, url, lease_ms, Stdio::null())
+}
+
+fn started_with(program: &str, file: &str, url: &str, lease_ms: &str, stderr: Stdio) -> Ended {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers");
     let mut command = Command::new(program);
     command
         .arg(folder.join(file))
         .arg("mail")
         .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .stderr(stderr);
     let started = command
         .env("BACKSTOP_URL", url)
         .env("BACKSTOP_LEASE_MS", lease_ms)
@@ -219,6 +223,49 @@ fn refusing(broken: &'static [u8]) -> String {
         }
     });
     url
+}
+
+/// A server that is too busy, then not there, and then has no jobs. Answers where it is.
+fn busy() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut refusals, none) = (
+            ["429 Too Many Requests", "503 Away"].iter(),
+            "{\"jobs\":[]}",
+        );
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            path(&mut stream);
+            let (status, body) = refusals
+                .next()
+                .map_or(("200 OK", none), |status| (status, "{}"));
+            let length = body.len();
+            let head =
+                format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}");
+            let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
+        }
+    });
+    url
+}
+
+#[test]
+fn a_worker_says_that_it_is_refused_and_tries_again() {
+    for (program, file) in [("python3", "worker.py"), ("node", "worker.mjs")] {
+        let mut worker = started_with(program, file, &busy(), "300", Stdio::piped());
+        let told = worker.0.stderr.take().unwrap();
+        let told: Vec<String> = BufReader::new(told)
+            .lines()
+            .map(Result::unwrap)
+            .filter(|line| line.contains("lease"))
+            .take(2)
+            .collect();
+        assert!(
+            told.len() == 2 && told[0].contains("429") && told[1].contains("503"),
+            "{program}: {told:?}"
+        );
+        assert_eq!(worker.0.try_wait().unwrap(), None, "{program} has ended");
+    }
 }
 
 /// The path of a request that was read to its end.

@@ -199,6 +199,16 @@ in schemas, or under keys, of its own, which are removed at the end.")]
     Completions(completions::CompletionsArgs),
 }
 
+/// What a command needs of the configuration file: whether it goes on where that is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileNeed {
+    /// All of it.
+    Whole,
+    /// The store's address, which may be named elsewhere.
+    Address,
+    Nothing,
+}
+
 /// The command line, with texts that are wrapped once, for the terminal they are read on.
 pub(crate) fn command() -> clap::Command {
     unwrapped(Cli::command())
@@ -238,8 +248,19 @@ fn joined(text: &str) -> String {
 }
 
 impl Command {
-    /// Whether it changes nothing and needs nothing of the configuration but the store's address.
-    pub(crate) fn only_looks(&self) -> bool {
+    /// How much of the configuration file it needs.
+    pub(crate) fn file_need(&self) -> FileNeed {
+        match self {
+            Self::Policy(_) | Self::Alerts(_) | Self::Completions(_) => FileNeed::Nothing,
+            Self::Stream(command) if command.needs_no_file() => FileNeed::Nothing,
+            command if command.only_looks() => FileNeed::Address,
+            _ => FileNeed::Whole,
+        }
+    }
+
+    /// Whether it needs nothing of the configuration but the store's address. It changes nothing,
+    /// or, as `top`, only what somebody points at.
+    fn only_looks(&self) -> bool {
         match self {
             Self::Job(command) => command.only_looks(),
             Self::Queue(command) => command.only_looks(),
@@ -249,7 +270,7 @@ impl Command {
             Self::Breaker(command) => command.only_looks(),
             Self::Dead(command) => command.only_looks(),
             Self::Token(command) => command.only_looks(),
-            Self::Doctor => true,
+            Self::Doctor | Self::Top(_) => true,
             _ => false,
         }
     }

@@ -1,7 +1,7 @@
 //! What a command starts from: the configuration in force, the store behind it, and where output
 //! goes.
 
-use crate::args::Globals;
+use crate::args::{FileNeed, Globals};
 use crate::output::Output;
 use crate::trouble::{Trouble, unopened};
 use backstop::config::{self, Config, Overrides, USUAL_FILE, Written};
@@ -30,18 +30,14 @@ pub(crate) struct Context {
 
 impl Context {
     /// Defaults, then the file, then the environment, then the flags.
-    pub(crate) fn resolve(globals: &Globals, only_looks: bool) -> Result<Self, Trouble> {
+    pub(crate) fn resolve(globals: &Globals, need: FileNeed) -> Result<Self, Trouble> {
         let flags = Overrides {
             store: globals.store.clone(),
             durability: globals.durability,
             ..Overrides::default()
         };
         let output = Output::new(globals);
-        let (config, file) = resolved(
-            globals.config.as_deref(),
-            flags.clone(),
-            only_looks.then_some(output),
-        )?;
+        let (config, file) = resolved(globals.config.as_deref(), flags.clone(), need, output)?;
         let (named_store, named_file) = (flags.store.clone(), globals.config.clone());
         let read = file.map(OnceLock::from).unwrap_or_default();
         Ok(Self {
@@ -66,7 +62,12 @@ impl Context {
             base,
             ..self.flags.clone()
         };
-        let (config, file) = resolved(known.map(PathBuf::as_path), flags, None)?;
+        let (config, file) = resolved(
+            known.map(PathBuf::as_path),
+            flags,
+            FileNeed::Whole,
+            self.output,
+        )?;
         if let Some(file) = file {
             self.read.get_or_init(|| file);
         }
@@ -152,12 +153,13 @@ impl Context {
 }
 
 /// Defaults, then the file, then the environment, then the flags; and the file, if there was one to
-/// read. `look` is where a command that only looks says that the file cannot be used: in an
-/// incident the store that is named can be looked at all the same.
+/// read. A file that is broken stops a command that needs it. One that only looks says so and goes
+/// on: in an incident the store that is named can be looked at all the same.
 fn resolved(
     named_file: Option<&Path>,
     flags: Overrides,
-    look: Option<Output>,
+    need: FileNeed,
+    output: Output,
 ) -> Result<(Config, Option<PathBuf>), Trouble> {
     let path = named_file.unwrap_or_else(|| Path::new(USUAL_FILE));
     let text = match std::fs::read_to_string(path) {
@@ -174,18 +176,22 @@ fn resolved(
     let written = text.as_deref().map(|text| Written { path: &name, text });
     let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
     let names_store = flags.store.is_some() || environment.store.is_some();
-    let config = match (
-        config::resolve(written, environment.clone(), flags.clone()),
-        written,
-        look,
-    ) {
-        (Err(bad), Some(written), Some(output)) if names_store && bad.is_about_the_file() => {
-            output.warn(format!(
-                "warning: {bad}; this command only looks, and goes on without the file"
-            ));
+    let goes_on = match need {
+        FileNeed::Whole => false,
+        FileNeed::Address => names_store,
+        FileNeed::Nothing => true,
+    };
+    let resolved = config::resolve(written, environment.clone(), flags.clone());
+    let config = match (resolved, written) {
+        (Err(bad), Some(written)) if goes_on && bad.is_about_the_file() => {
+            if need == FileNeed::Address {
+                output.warn(format!(
+                    "warning: {bad}; this command only looks, and goes on without the file"
+                ));
+            }
             config::resolve_without(written, environment, flags)?
         }
-        (resolved, ..) => resolved?,
+        (resolved, _) => resolved?,
     };
     Ok((config, text.map(|_| path.to_owned())))
 }

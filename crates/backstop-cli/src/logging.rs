@@ -142,3 +142,43 @@ impl Write for BesideProgress {
         io::stderr().flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// What a subscriber with our fields writes, shared with the test.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_field_of_a_log_line_moves_no_terminal_and_begins_no_line() {
+        let hostile = "a\u{1b}[31m\u{9b}31m\nFORGED\r\n";
+        let written = Written::default();
+        let sink = written.clone();
+        let layer = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .fmt_fields(fields(Arc::new(Redaction::default())))
+            .with_writer(move || sink.clone());
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(worker = hostile, debug = ?hostile, shown = %hostile, "ended: {hostile}");
+        });
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches("FORGED").count(), 4, "{text:?}");
+        assert_eq!(text.lines().count(), 1, "{text:?}");
+        let is_bad = |c: char| c != '\n' && backstop_core::terminal::is_control(c);
+        assert!(!text.contains(is_bad), "{text:?}");
+    }
+}

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Verdict, Trouble> {
     let is_check = matches!(cli.command, Command::Config(_));
-    let resolved = Context::resolve(&cli.globals, cli.command.only_looks());
+    let resolved = Context::resolve(&cli.globals, cli.command.file_need());
     let context = resolved.map_err(|trouble| if is_check { trouble.found() } else { trouble })?;
     // Dropped last, outside the runtime: what is left to be exported is sent then.
     let _logging = if cli.command.has_the_screen(cli.globals.json) {

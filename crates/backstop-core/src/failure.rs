@@ -339,6 +339,17 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_lease_is_named_as_workers_over_http_know_it() {
+        let (worker, job) = (WorkerName::new("w"), JobId::named("a"));
+        let lease = LeaseNumber::from_i64(0x60e0_361d_0000_00ff);
+        let failure = Failure::lost(Time::default(), 1, &worker, lease, job);
+        assert_eq!(
+            failure.error.message,
+            format!("worker w vanished while it ran {job} under lease 60e0361d000000ff")
+        );
+    }
+
+    #[test]
     fn an_error_without_words_is_unknown() {
         let failure = Failure::new(
             Time::default(),

@@ -199,7 +199,12 @@ impl RetryPolicy {
     /// progressive curve.
     pub fn wait(&self, failures: u32, age: Span, roll: Roll) -> Option<Span> {
         let wait = self.curve.wait(failures, age, roll)?;
-        Some(self.jitter.spread(wait, roll))
+        let wait = self.jitter.spread(wait, roll);
+        // Whole milliseconds, as people and programs read them: "1196309us" says no more.
+        Some(match wait.as_millis() {
+            0 => wait,
+            millis => Span::millis(millis),
+        })
     }
 
     /// All runs a job may have, the first included; `None` if only its age ends it.

@@ -1,7 +1,7 @@
 //! Numbers and times as people read them.
 
 pub use backstop_core::terminal::one_line;
-use backstop_core::{Span, Time};
+use backstop_core::{Kind, Span, Time};
 
 /// `1234567` as `1,234,567`.
 pub fn count(number: u64) -> String {
@@ -114,6 +114,15 @@ pub fn cut(text: &str, chars_max: usize) -> String {
         .take(chars_max.saturating_sub(1))
         .chain(['…'])
         .collect()
+}
+
+/// A kind in a list: one that nobody named is none.
+pub fn kind(kind: &Kind) -> String {
+    if *kind == Kind::default() {
+        "–".to_owned()
+    } else {
+        kind.to_string()
+    }
 }
 
 #[cfg(test)]

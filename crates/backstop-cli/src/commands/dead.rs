@@ -58,7 +58,8 @@ Examples:
   backstop dead requeue --queue emails --error-type Timeout --since 2h
   backstop dead requeue --all
 
-Their history stays with them, and `requeues` counts. To try a few first, see `backstop dead redrive`.")]
+The same as `backstop job retry` of dead jobs. Their history stays with them, and `requeues`
+counts. To try a few first, see `backstop dead redrive`.")]
     Requeue(SelectionArgs),
     /// Run dead letters again, in another queue
     #[command(after_help = "\

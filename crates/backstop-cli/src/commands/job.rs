@@ -39,7 +39,9 @@ Examples:
 Examples:
   backstop job retry 019a8c2e-7d11-7c3e-9a55-0d6c1f0a2b3c
   backstop job retry --queue emails --state dead
-  backstop job retry --all")]
+  backstop job retry --all
+
+Of dead letters it is the same as `backstop dead requeue`, which also selects by cause and by age.")]
     Retry(SelectionArgs),
     /// Call jobs off; a running one is told to stop
     #[command(after_help = "\

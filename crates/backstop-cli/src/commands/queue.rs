@@ -122,6 +122,7 @@ fn table(queues: &[QueueStatus], guards: &[GuardStatus], now: Time) -> Table {
         "DEAD",
         "CANCELLED",
         "NEXT READY",
+        "ROOM",
     ]);
     for queue in queues {
         let counts = State::ALL.into_iter().map(|state| {
@@ -141,14 +142,13 @@ fn table(queues: &[QueueStatus], guards: &[GuardStatus], now: Time) -> Table {
             [name, runs(queue, guards)]
                 .into_iter()
                 .chain(counts)
-                .chain([(next, Tone::Plain)]),
+                .chain([(next, Tone::Plain), room(queue)]),
         );
     }
     table
 }
 
-/// Whether its jobs are given out, in one word: `yes`, or what keeps them back. Behind a gate,
-/// which kinds; and how full it is.
+/// Whether its jobs are given out, in one word: `yes`, or what keeps them back.
 pub(super) fn runs(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone) {
     if queue.gate == Gate::Paused {
         return ("paused".to_owned(), Tone::Warning);
@@ -165,13 +165,18 @@ pub(super) fn runs(queue: &QueueStatus, guards: &[GuardStatus]) -> (String, Tone
         };
         return (word.to_owned(), Tone::Bad);
     }
+    ("yes".to_owned(), Tone::Plain)
+}
+
+/// How full it is, where it has a bound that is nearly reached.
+pub(super) fn room(queue: &QueueStatus) -> (String, Tone) {
     let live = queue.counts.live();
     if queue.bounds.max_size.is_some_and(|max| live >= max) {
-        ("yes, full".to_owned(), Tone::Bad)
+        ("full".to_owned(), Tone::Bad)
     } else if queue.bounds.is_under_pressure(live) {
-        ("yes, nearly full".to_owned(), Tone::Warning)
+        ("nearly full".to_owned(), Tone::Warning)
     } else {
-        ("yes".to_owned(), Tone::Plain)
+        (String::new(), Tone::Plain)
     }
 }
 

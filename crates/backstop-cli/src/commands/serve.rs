@@ -72,7 +72,7 @@ pub(crate) async fn run(args: &ServeArgs, context: &Context) -> Result<Verdict, 
         .map_err(|error| unserved(error, &config))?;
     let crew = Crew::start(&backstop, &config).await?;
     let serving = server.start();
-    announce(&serving, &backstop, &config, context).await?;
+    announce(&serving, &config, context)?;
     announce_crew(&crew, &config, context);
     let house = House {
         args,
@@ -337,13 +337,8 @@ fn fixed(standing: &Config, config: &Config) -> Vec<&'static str> {
         .collect()
 }
 
-/// Where it is, and what can be relied on.
-async fn announce(
-    serving: &Serving,
-    backstop: &Backstop,
-    config: &Config,
-    context: &Context,
-) -> Result<(), Trouble> {
+/// Where it is. What can be relied on `doctor` says: repeated at each start, nobody reads it.
+fn announce(serving: &Serving, config: &Config, context: &Context) -> Result<(), Trouble> {
     let scheme = if matches!(config.server.transport, Transport::Tls(_)) {
         "https"
     } else {
@@ -360,12 +355,6 @@ async fn announce(
         context.output.line(format!(
             "backstop serves {store} at {url}/v1, dashboard at {url}/"
         ))?;
-    }
-    match backstop.store().examine().await {
-        Ok(examination) => context
-            .output
-            .announce(context.output.paint_notes().dim(examination.promise)),
-        Err(error) => tracing::warn!(%error, "the store could not be examined"),
     }
     Ok(())
 }

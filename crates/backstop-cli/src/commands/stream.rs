@@ -74,6 +74,14 @@ impl StreamCommand {
     pub(crate) const fn only_looks(&self) -> bool {
         matches!(self, Self::List | Self::Keys(_) | Self::Show(_))
     }
+
+    /// Whether all it needs is in its arguments.
+    pub(crate) const fn needs_no_file(&self) -> bool {
+        match self {
+            Self::Replay(args) => args.has_own_rules(),
+            _ => false,
+        }
+    }
 }
 
 /// Does what was asked for.

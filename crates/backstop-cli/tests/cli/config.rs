@@ -226,6 +226,7 @@ fn a_broken_file_does_not_keep_anybody_from_looking_at_a_store_that_is_named() {
             "dead list",
             "doctor",
             "worker list",
+            "top --once",
         ] {
             let mut command = place.command(look.split(' '));
             let output = command
@@ -270,6 +271,26 @@ fn a_broken_file_does_not_keep_anybody_from_looking_at_a_store_that_is_named() {
         .run(["queue", "list", "--store", "sqlite:other.db"])
         .succeeded();
     assert!(!place.path("other.db").exists(), "a look makes no store");
+}
+
+#[test]
+fn a_broken_file_does_not_stop_what_needs_none() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nconcurency = 1\n");
+    place.write("records", r#"{"at_ms":0,"key":"a","position":60000}"#);
+    for command in [
+        "policy preview",
+        "policy simulate --rate 1/s --outage 1m",
+        "alerts --prometheus",
+        "completions bash",
+        r#"stream replay --stream {"step":"1m"} --input records"#,
+    ] {
+        let answer = place.run(command.split(' ')).succeeded();
+        assert_eq!(answer.stderr, "", "{command}");
+    }
+    place
+        .run("stream replay --name uptime --input records".split(' '))
+        .complains(2, &["unknown field `concurency`"]);
 }
 
 #[test]

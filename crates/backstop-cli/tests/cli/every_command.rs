@@ -44,7 +44,7 @@ fn subcommands(help: &str) -> Vec<String> {
 }
 
 /// The command that a line begins with.
-fn command_of(line: &str) -> String {
+pub(crate) fn command_of(line: &str) -> String {
     let ends = line
         .match_indices(' ')
         .map(|(at, _)| at)
@@ -183,7 +183,7 @@ fn jobs_and_queues(walk: &mut Walk) {
         ("push parcels 2 --id second", "inserted"),
         (
             "job list --queue parcels --state ready",
-            "parcels\tdefault\tready",
+            "parcels\t–\tready",
         ),
         ("job cancel second", "1 job cancelled"),
         ("job retry second", "1 job made ready"),
@@ -379,7 +379,10 @@ fn tables(walk: &mut Walk) {
            (2, 'NEW', '2026-03-01 11:52:00')",
     );
     walk.through(&[
-        ("table check bills", "It can be worked off as it is."),
+        (
+            "table check bills --at 2026-03-01T12:00:00Z",
+            "It can be worked off as it is.",
+        ),
         ("table due bills --at 2026-03-01T12:00:00Z", "ROW\n2\n1\n"),
         (
             "table run bills --at 2026-03-01T12:00:00Z --exec true",

@@ -66,7 +66,7 @@ fn lines_of_a_pipe_that_stays_open_go_out_as_they_come() {
     let mut child = command.spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     for lines in 1..=3 {
-        pipe.write_all(b"1\n").unwrap();
+        pipe.write_all(b"1\n\n").unwrap();
         wait_until("the line is in the store", || {
             place.count("q", "ready") == lines
         });
@@ -76,6 +76,17 @@ fn lines_of_a_pipe_that_stays_open_go_out_as_they_come() {
         finished(child).succeeded().stdout,
         "3 inserted, 0 same, 0 duplicate, 0 bad\n"
     );
+}
+
+#[test]
+fn a_line_that_is_too_long_names_the_bound_of_a_payload() {
+    let place = Place::new();
+    for bytes in [1 << 20, 3 << 20] {
+        let line = format!("\"{}\"\n", "x".repeat(bytes));
+        place
+            .feed(line.as_bytes(), ["push", "q", "-"])
+            .complains(1, &["line 1", "1048576"]);
+    }
 }
 
 #[test]

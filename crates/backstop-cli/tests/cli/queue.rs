@@ -38,6 +38,8 @@ fn a_paused_queue_keeps_its_jobs_until_it_is_resumed() {
     place.json(["push", "q", "1", "--id", "a"]);
     let queues = place.json(["queue", "list"]);
     assert_eq!(queues["queues"][0]["paused"], true);
+    let text = place.run(["queue", "list"]).succeeded().stdout;
+    assert!(text.contains("\nq\tpaused\t0\t1\t"), "{text}");
     assert_eq!(place.json(["queue", "resume", "q"])["paused"], false);
     place
         .run(["work", "q", "--exec", "exit 0", "--until-empty"])
@@ -100,5 +102,17 @@ fn clear_removes_what_waits_and_nothing_else() {
             .succeeded()
             .stdout,
         "0 jobs removed from q\n"
+    );
+}
+
+#[test]
+fn how_full_a_queue_is_stands_apart_from_whether_it_runs() {
+    let place = Place::new();
+    place.write("backstop.toml", "[queues.q]\nmax_size = 2\n");
+    place.feed(b"1\n2\n", ["push", "q", "-"]).succeeded();
+    let text = place.run(["queue", "list"]).succeeded().stdout;
+    assert!(
+        text.contains("\tROOM\n") && text.contains("\nq\tyes\t") && text.contains("\tfull\n"),
+        "{text}"
     );
 }

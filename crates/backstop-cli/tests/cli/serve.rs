@@ -551,6 +551,46 @@ fn its_worker_is_stopped_and_the_server_goes_on_and_keeps_house_until_it_reads_i
 }
 
 #[test]
+fn a_server_without_handlers_is_not_in_the_list_of_workers() {
+    let place = Place::new();
+    let served = serve(&place, &HERE);
+    wait_until("its beat", || {
+        let listed = place.json(["worker", "list"]);
+        !listed["workers"].as_array().unwrap().is_empty()
+    });
+    let listed = place.run(["worker", "list"]).succeeded();
+    assert!(
+        listed.stdout.is_empty() && listed.stderr.contains("not listed: 1 without queues"),
+        "{listed:#?}"
+    );
+    place.json(["push", "q", "1"]);
+    let worker = place.start([
+        "work",
+        "q",
+        "--exec",
+        "while [ ! -e go ]; do sleep 0.05; done",
+    ]);
+    wait_until("its run", || place.count("q", "running") == 1);
+    let listed = place.run(["worker", "list"]).succeeded().stdout;
+    let mut lines = listed
+        .lines()
+        .map(|line| line.split('\t').collect::<Vec<_>>());
+    let (titles, row) = (lines.next().unwrap(), lines.next().unwrap());
+    let cell = |title: &str| row[titles.iter().position(|there| *there == title).unwrap()];
+    assert_eq!(lines.count(), 0, "{listed}");
+    assert_eq!(
+        (cell("HOLDS"), cell("PLACES").split(' ').next().unwrap()),
+        ("1", "1"),
+        "{listed}"
+    );
+    place.write("go", "");
+    for child in [worker, served.child] {
+        signal(&child, "TERM");
+        ended(child).succeeded();
+    }
+}
+
+#[test]
 fn a_worker_of_its_own_ends_when_it_is_asked_to() {
     let place = Place::new();
     let child = place.start(["work", "q", "--exec", "true"]);

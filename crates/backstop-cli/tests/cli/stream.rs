@@ -161,6 +161,19 @@ fn a_gap_that_stays_is_told_as_misses(place: &Place) {
         events(place, "a").last().unwrap(),
         &(3, "amended".to_owned())
     );
+    let shown = place.run(["stream", "show", "uptime", "a"]).succeeded();
+    let late = shown.stdout.lines().find(|line| line.contains("came late"));
+    let late = late.unwrap_or_default();
+    assert!(
+        late.contains("came late: 180000, ") && late.contains("handled as an amendment"),
+        "{shown:#?}"
+    );
+    let serve = ["stream", "serve", "uptime", "--exec", NOTE, "--until-empty"];
+    let told = place.run(serve).succeeded().stdout;
+    assert!(
+        told.contains("3 declared missing") && !told.contains("task_scheduled"),
+        "{told}"
+    );
     assert_eq!(
         place.json(["stream", "show", "uptime", "a"])["missed"]
             .as_array()
@@ -387,6 +400,18 @@ fn without_a_configuration_lines_say_where_they_belong() {
             .stdout
             .contains("STREAM\tKEYS\tHELD")
     );
+}
+
+#[test]
+fn a_stream_that_nobody_configured_is_named_as_the_cause_once() {
+    let place = Place::new();
+    let lines = "{\"subscription_id\":\"a\",\"position\":60000}\n".repeat(10);
+    let answer = place
+        .feed(lines.as_bytes(), ["stream", "push", "nope", "-"])
+        .exits(1);
+    let count = |part: &str| answer.stderr.matches(part).count();
+    assert_eq!(count("unknown field `subscription_id`"), 1, "{answer:#?}");
+    assert_eq!(count("has no [streams.nope]"), 1, "{answer:#?}");
 }
 
 #[test]

@@ -296,7 +296,8 @@ fn check_prints_what_is_missing_and_the_index_that_helps() {
         plan(&fine, "plan_indexed").contains("INDEX backlog_"),
         "{fine}"
     );
-    let told = place.run(["table", "check", "invoices"]).succeeded().stdout;
+    let check = ["table", "check", "invoices", "--at", NOON];
+    let told = place.run(check).succeeded().stdout;
     for part in [
         "CREATE INDEX",
         "How the database finds what is due:\n  by a look at every row, ",
@@ -669,8 +670,20 @@ fn a_table_with_other_names_is_told_how_to_map_them_before_anything_is_added() {
     );
     let states = "states = { new = \"open\", success = \"paid\" }";
     place.write("backstop.toml", &format!("{INVOICES}{columns}\n{states}\n"));
-    let told = place.run(["table", "check", "invoices"]).succeeded().stdout;
+    let check = ["table", "check", "invoices", "--at", NOON];
+    let told = place.run(check).succeeded().stdout;
     assert!(told.contains("It can be worked off as it is."), "{told}");
+    let later = place.run(["table", "check", "invoices", "--at", "2026-11-01T12:00:00Z"]);
+    let later = later.succeeded();
+    assert!(
+        later
+            .stdout
+            .contains("no row is there to be worked off now")
+            && later
+                .stderr
+                .contains("1 open rows are older than `max_age`"),
+        "{later:#?}"
+    );
     db(&place)
         .execute("UPDATE BACKLOG SET status = 'paid'", ())
         .unwrap();

@@ -166,7 +166,10 @@ fn two_signals_at_once_are_one() {
     place.write("go", "");
     let answer = ended(child).succeeded();
     assert!(
-        answer.stderr.contains("running jobs may end"),
+        answer
+            .stderr
+            .contains("waiting for running jobs (30s at most)")
+            && !answer.stderr.contains("called off"),
         "{answer:#?}"
     );
     assert_eq!(place.job("a")["state"], "done");

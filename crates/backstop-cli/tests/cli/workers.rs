@@ -46,13 +46,17 @@ fn worker(program: &str, file: &str, url: &str) -> Ended {
 }
 
 fn started(program: &str, file: &str, url: &str, lease_ms: &str) -> Ended {
+    started_with(program, file, url, lease_ms, Stdio::null())
+}
+
+fn started_with(program: &str, file: &str, url: &str, lease_ms: &str, stderr: Stdio) -> Ended {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/workers");
     let mut command = Command::new(program);
     command
         .arg(folder.join(file))
         .arg("mail")
         .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .stderr(stderr);
     let started = command
         .env("BACKSTOP_URL", url)
         .env("BACKSTOP_LEASE_MS", lease_ms)
@@ -104,6 +108,58 @@ fn the_worker_in_python_runs_jobs_that_succeed_fail_and_are_retried() {
 #[test]
 fn the_worker_in_node_runs_jobs_that_succeed_fail_and_are_retried() {
     check("node", "worker.mjs");
+}
+
+/// The first block of README that is in `language` and has `part` in it, with a server's address.
+fn readme_block(language: &str, part: &str, url: &str) -> String {
+    let readme = include_str!("../../../../README.md");
+    let opening = format!("```{language}\n");
+    let block = readme
+        .split(&opening)
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .find(|block| block.contains(part))
+        .unwrap_or_else(|| panic!("README has no {language} with {part}"));
+    assert!(block.contains("http://127.0.0.1:7007"), "{block}");
+    block.replace("http://127.0.0.1:7007", url)
+}
+
+#[test]
+fn the_worker_of_the_readme_runs_jobs_and_reports_what_fails() {
+    let place = Place::new();
+    let (_server, url) = serve(&place);
+    place.write("worker.py", &readme_block("python", "lease", &url));
+    let bad = place.json(["push", "emails", "{}", "--id", "bad"]);
+    assert_eq!(bad["result"], "inserted");
+    place.json(["push", "emails", r#"{"to":"ada@example.org"}"#]);
+    let mut python = Command::new("python3");
+    python
+        .arg(place.path("worker.py"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let _worker = Ended(python.spawn().expect("python3"));
+    wait_until("both jobs have run", || {
+        place.count("emails", "done") == 1
+            && place.job("bad")["errors"][0]["message"].as_str() == Some("'to'")
+    });
+}
+
+#[test]
+fn the_lines_of_the_readme_for_a_shell_push_a_job_and_settle_it() {
+    for program in ["curl", "jq"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            eprintln!("skipped: {program} is missing; scripts/servers installs it");
+            return;
+        }
+    }
+    let place = Place::new();
+    let (_server, url) = serve(&place);
+    let output = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", &readme_block("sh", "jq", &url)])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(place.count("emails", "done"), 1, "{output:?}");
 }
 
 /// A job that takes several leases, and a server that is killed and started again in the middle:
@@ -167,6 +223,49 @@ fn refusing(broken: &'static [u8]) -> String {
         }
     });
     url
+}
+
+/// A server that is too busy, then not there, and then has no jobs. Answers where it is.
+fn busy() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut refusals, none) = (
+            ["429 Too Many Requests", "503 Away"].iter(),
+            "{\"jobs\":[]}",
+        );
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            path(&mut stream);
+            let (status, body) = refusals
+                .next()
+                .map_or(("200 OK", none), |status| (status, "{}"));
+            let length = body.len();
+            let head =
+                format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}");
+            let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
+        }
+    });
+    url
+}
+
+#[test]
+fn a_worker_says_that_it_is_refused_and_tries_again() {
+    for (program, file) in [("python3", "worker.py"), ("node", "worker.mjs")] {
+        let mut worker = started_with(program, file, &busy(), "300", Stdio::piped());
+        let told = worker.0.stderr.take().unwrap();
+        let told: Vec<String> = BufReader::new(told)
+            .lines()
+            .map(Result::unwrap)
+            .filter(|line| line.contains("lease"))
+            .take(2)
+            .collect();
+        assert!(
+            told.len() == 2 && told[0].contains("429") && told[1].contains("503"),
+            "{program}: {told:?}"
+        );
+        assert_eq!(worker.0.try_wait().unwrap(), None, "{program} has ended");
+    }
 }
 
 /// The path of a request that was read to its end.

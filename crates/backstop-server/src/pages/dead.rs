@@ -246,7 +246,7 @@ fn row(view: &View, group: &DeadGroup, now: Time) -> GroupRow {
             .sample
             .kind
             .as_ref()
-            .map(|kind| text::name(kind.as_str()))
+            .map(text::kind)
             .unwrap_or_default(),
         count: text::count(group.count),
         first: When::new(group.first_at, now),
@@ -295,7 +295,7 @@ fn letter_row(view: &View, letter: &DeadLetter, now: Time) -> LetterRow {
         short: short(letter.id),
         link: pick.link(view, "/dead").to_string(),
         queue: letter.queue.to_string(),
-        kind: text::name(letter.kind.as_str()),
+        kind: text::kind(&letter.kind),
         error_type: letter.error_type.clone().unwrap_or_default(),
         error: truncated(letter.error.clone(), ERROR_MAX),
         attempts: text::count(letter.attempt_count.into()),

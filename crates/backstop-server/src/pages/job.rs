@@ -55,7 +55,6 @@ struct Page {
     is_whole: bool,
     is_hidden: bool,
     actions: Vec<Deed>,
-    act: String,
     death: Option<Death>,
     queues: Vec<String>,
 }
@@ -71,6 +70,7 @@ enum Fact {
 /// What can be done to it, and what that means.
 struct Deed {
     word: &'static str,
+    act: String,
     sentence: &'static str,
     is_danger: bool,
 }
@@ -198,7 +198,7 @@ fn choose(view: &View, jobs: &[Job], under: &str) -> Result<Response, PageFailur
         link: Pick::new(job.id, &job.queue).link(view, under).to_string(),
         queue: job.queue.to_string(),
         state: StateMark(job.state),
-        kind: text::name(job.kind.as_str()),
+        kind: text::kind(&job.kind),
         age: When::new(job.inserted_at, now),
     };
     let page = Choice {
@@ -273,8 +273,10 @@ async fn show(
         payload,
         is_whole: showing == Showing::Whole,
         is_hidden,
-        actions: actions(Some(job.state)).into_iter().map(deed).collect(),
-        act: view.at("/jobs/act"),
+        actions: actions(Some(job.state))
+            .into_iter()
+            .map(|word| deed(view, word, job.state))
+            .collect(),
         death: death(view, job),
         queues: queues
             .iter()
@@ -418,8 +420,17 @@ fn facts(
     facts
 }
 
-fn deed(word: &'static str) -> Deed {
+/// A retry of a dead letter is called as in the list of letters, and goes the same way.
+fn deed(view: &View, word: &'static str, state: State) -> Deed {
+    let (word, act) = match (word, state) {
+        ("retry", State::Dead) => ("requeue", "/dead/act"),
+        _ => (word, "/jobs/act"),
+    };
     let (sentence, is_danger) = match word {
+        "requeue" => (
+            "It becomes ready in its queue at once, with all its attempts again; its history stays.",
+            false,
+        ),
         "retry" => (
             "It runs as soon as a worker is free, with all its attempts again if it had ended.",
             false,
@@ -435,6 +446,7 @@ fn deed(word: &'static str) -> Deed {
     };
     Deed {
         word,
+        act: view.at(act),
         sentence,
         is_danger,
     }

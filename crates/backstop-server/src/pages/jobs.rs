@@ -252,7 +252,7 @@ impl Row {
                 .with("queue", &job.queue)
                 .with("kind", &job.kind)
                 .to_string(),
-            kind: text::name(job.kind.as_str()),
+            kind: text::kind(&job.kind),
             state: StateMark(job.state),
             attempt: text::count(job.attempt.into()),
             time: time(job, now),

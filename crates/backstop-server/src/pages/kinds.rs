@@ -73,7 +73,7 @@ fn row(view: &View, at: usize, queue: &QueueName, kind: &Kind, spread: &Spread) 
     };
     Row {
         id: format!("{queue}/{kind}"),
-        kind: text::name(kind.as_str()),
+        kind: text::kind(kind),
         jobs: Link::to(view.at("/jobs"))
             .with("queue", queue)
             .with("kind", kind)

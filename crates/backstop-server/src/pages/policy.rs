@@ -260,10 +260,7 @@ fn drawn(scenario: &Scenario, simulated: &Simulated) -> Played {
 fn chart(waits: &[Preview]) -> Markup {
     let millis = |span: Span| span.as_millis().unsigned_abs();
     let bar = |wait: &Preview| Bar {
-        name: format!(
-            "after {}",
-            super::text::many(wait.failures.into(), "failure", "failures")
-        ),
+        name: format!("attempt {}", wait.failures),
         shares: vec![
             Share::new("at least", Tone::Plain, millis(wait.min)),
             Share::new("more at most", Tone::Warn, millis(wait.max.minus(wait.min))),

@@ -1,7 +1,7 @@
 //! Numbers, spans and times as people read them.
 
 pub use crate::words::{bytes, count, to_the_second};
-use backstop_core::{Span, Time};
+use backstop_core::{Kind, Span, Time};
 
 /// A count that stops being exact at `max`: `500,000+`.
 pub fn capped(found: u64, max: u64) -> String {
@@ -69,6 +69,11 @@ pub fn share(part: u64, whole: u64) -> String {
 /// One or many: `1 job`, `2 jobs`.
 pub fn many(number: u64, one: &str, more: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { more })
+}
+
+/// A kind in a list, as words of the command line have it.
+pub fn kind(kind: &Kind) -> String {
+    name(&crate::words::kind(kind))
 }
 
 /// A name or a message that somebody else gave, so that there is something to see and to click on:

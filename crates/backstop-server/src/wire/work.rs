@@ -54,8 +54,9 @@ pub struct LeaseShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub version: Option<Text<'a>>,
-    /// Since when it runs. With it, an order is for this run of the worker, and not for the next;
-    /// without it, a worker of the same name counts as the same one until it was silent for 30 s.
+    /// When this run of the worker started. Send it, so that a `stop` meant for the last run of this
+    /// name does not stop this one. Without it, a worker of the same name counts as the same run
+    /// until it was silent for 30 s.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started_at: Option<Time>,
@@ -372,8 +373,9 @@ pub struct BeatShape<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     pub version: Option<Text<'a>>,
-    /// Since when it runs. With it, an order is for this run of the worker, and not for the next;
-    /// without it, a worker of the same name counts as the same one until it was silent for 30 s.
+    /// When this run of the worker started. Send it, so that a `stop` meant for the last run of this
+    /// name does not stop this one. Without it, a worker of the same name counts as the same run
+    /// until it was silent for 30 s.
     #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started_at: Option<Time>,

@@ -124,6 +124,7 @@ async fn a_lease_says_what_becomes_of_numbers_that_cannot_be() {
             lease[field]["description"]
                 .as_str()
                 .unwrap()
+                .replace('\n', " ")
                 .contains(words),
             "{lease}"
         );

@@ -221,9 +221,11 @@ async fn what_is_too_large_is_refused_by_its_size() {
     let api = given();
     let job = |bytes: usize| format!(r#"{{"queue":"q","payload":"{}"}}"#, "x".repeat(bytes - 2));
     api.ask(Method::POST, "/v1/jobs", job(1 << 20)).await.ok();
-    api.ask(Method::POST, "/v1/jobs", job((1 << 20) + 1))
+    let detail = api
+        .ask(Method::POST, "/v1/jobs", job((1 << 20) + 1))
         .await
         .problem(413);
+    assert!(detail.contains("1048576 is the most"), "{detail}");
     api.ask(Method::POST, "/v1/jobs", job(3 << 20))
         .await
         .problem(413);

@@ -5,7 +5,7 @@ use crate::site::Site;
 use axum::http::StatusCode;
 use backstop::core::failure::ErrorReport;
 use backstop::core::rate::RateLimit;
-use backstop::{Backstop, Exec, Fail, JobId, QueueSettings, Running, Span, State};
+use backstop::{Backstop, Exec, Fail, JobId, QueueSettings, RetryPolicy, Running, Span, State};
 
 #[tokio::test]
 async fn a_job_says_why_it_waits() {
@@ -198,7 +198,8 @@ async fn a_running_job_tells_since_when_and_on_whom() {
 async fn its_failures_are_told_in_order_with_the_waits_between() {
     let site = Site::new("");
     let backstop = &site.test.backstop;
-    let id = ready(backstop, "q", "a").await;
+    let draft = backstop.draft("q").retry(RetryPolicy::default());
+    let id = draft.push().await.unwrap().id;
     for run in 1..=3 {
         let handler = move |_| async move { Err(Fail::retry(format!("failure number {run}"))) };
         backstop
@@ -312,11 +313,19 @@ async fn a_dead_letter_names_its_group_and_what_was_around_it() {
         "/dead/redrive?queue=q&#38;fingerprint=",
         "Timeout",
         "It is dead because",
+        "Requeue…",
+        "Yes, requeue it",
     ] {
         assert!(page.contains(said), "{said} in {page}");
     }
+    assert!(!page.contains("Retry…"), "{page}");
     site.post("/dead/act", &format!("action=requeue&id={id}&back=job"))
         .await;
+    assert_eq!(
+        said(&site).await,
+        ["requeue"],
+        "as from the list of letters"
+    );
     assert_eq!(
         site.get(&format!("/dead/{id}")).await.location,
         format!("/jobs/{id}"),
@@ -333,4 +342,6 @@ async fn a_job_of_no_kind_is_called_by_its_queue() {
         page.contains("<h1>Job of emails</h1>") && !page.contains("<h1>default"),
         "{page}"
     );
+    // Twenty, as no policy says otherwise, and hours of them.
+    assert!(page.contains("0 of 20, spread over at least "), "{page}");
 }

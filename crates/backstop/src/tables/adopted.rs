@@ -294,6 +294,19 @@ impl Adopted {
         Opened::new(&self.table).await
     }
 
+    /// The same with what a new survey finds.
+    pub(super) async fn open_with_new_survey(
+        &self,
+        at: Time,
+    ) -> Result<(Opened, Survey), TableError> {
+        let mut opened = self.open().await?;
+        let survey = opened.survey(&self.table, at).await?;
+        if survey.is_mixed {
+            opened.shape.mixed();
+        }
+        Ok((opened, survey))
+    }
+
     /// The same with what the last survey found, or a new one does.
     pub(super) async fn open_surveyed(&self) -> Result<(Opened, Survey), TableError> {
         let (clock, mut opened) = (self.backstop.now(), self.open().await?);

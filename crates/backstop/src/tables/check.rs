@@ -5,7 +5,7 @@ use super::catalogue::{Catalogue, Column, Found, Index, Kind, Relation};
 use super::count;
 use super::link::{For, Link, LinkError, Statement, connect};
 use super::shape::{Roles, Shape};
-use super::sql::{change_nothing, count_words, pick, pick_apart, quoted};
+use super::sql::{change_nothing, count_expired, count_words, pick, pick_apart, quoted};
 use super::{Columns, States, StatusWords, Table, guess};
 use backstop_core::Time;
 use backstop_core::limits::{TABLE_KEY_BYTES_MAX, TABLE_WORDS_MAX};
@@ -42,6 +42,8 @@ pub struct Checked {
     pub may_write: Result<(), String>,
     /// What stands in the status column, if that could be counted.
     pub words: Option<StatusWords>,
+    /// Open rows that no pass tries: those that are expired, and those whose dates cannot be read.
+    pub never_tried: u64,
     /// The entry that names the columns of this table that are probably meant, where some are
     /// called otherwise.
     pub proposal: Option<String>,
@@ -85,12 +87,24 @@ impl Checked {
         let is_sound = self.columns.iter().all(|column| column.problem.is_none());
         is_sound && self.missing.is_empty() && self.may_read.is_ok() && self.may_write.is_ok()
     }
+
+    /// Whether there are rows, and a pass would try none of them, now or later.
+    pub fn has_nothing_to_try(&self) -> bool {
+        self.words.as_ref().is_some_and(|words| {
+            words.has_nothing_open() || (words.open > 0 && self.never_tried >= words.open)
+        })
+    }
 }
 
 impl Adopted {
     /// Looks the table up in the catalogue of its database, and asks how its rows would be found.
     /// Changes no row.
     pub async fn check(&self) -> Result<Checked, TableError> {
+        self.check_at(self.backstop.now()).await
+    }
+
+    /// The same as if it were `at`: rows are expired or not as of then.
+    pub async fn check_at(&self, at: Time) -> Result<Checked, TableError> {
         let table = &self.table;
         let mut link = connect(&table.source).await?;
         let found = link
@@ -108,7 +122,8 @@ impl Adopted {
                 });
             }
         };
-        let opened = self.open_surveyed().await;
+        // Not the survey that passes share: rows may have come or changed since it was made.
+        let opened = self.open_with_new_survey(at).await;
         let survey = opened
             .as_ref()
             .map(|(_, survey)| *survey)
@@ -126,6 +141,7 @@ impl Adopted {
             may_read: Ok(()),
             may_write: Ok(()),
             words: None,
+            never_tried: 0,
             proposal: proposal(&columns, &catalogue),
             notes: notes(shape, survey),
             columns,
@@ -133,7 +149,11 @@ impl Adopted {
         self.look_at_words(&mut *link, &catalogue, &mut checked)
             .await;
         match opened {
-            Ok(mut opened) => self.look_closer(&mut opened, &mut checked).await?,
+            Ok(mut opened) => {
+                self.look_at_open_rows(&mut opened, survey, &mut checked)
+                    .await;
+                self.look_closer(&mut opened, at, &mut checked).await?;
+            }
             Err(
                 TableError::NoColumn { .. }
                 | TableError::NoDate { .. }
@@ -161,6 +181,7 @@ impl Adopted {
             &catalogue.quoted,
             status,
             roles.inserted,
+            &table.states,
             TABLE_WORDS_MAX + 1,
         );
         let words = match link.rows(&statement).await {
@@ -196,14 +217,51 @@ impl Adopted {
         checked.words = Some(words);
     }
 
+    /// Says what is wrong where rows are open and none of them is ever tried.
+    async fn look_at_open_rows(&self, opened: &mut Opened, survey: Survey, checked: &mut Checked) {
+        let open = checked.words.as_ref().map_or(0, |words| words.open);
+        let Survey {
+            undated, unkeyed, ..
+        } = survey;
+        if open == 0 {
+            return;
+        }
+        if undated + unkeyed >= open {
+            let (role, what) = match (undated > 0, unkeyed > 0) {
+                (true, false) => ("inserted", "a date that can be read"),
+                (true, true) => ("inserted", "both a date and a key that can be read"),
+                (false, _) => ("id", "a key that can be noted down"),
+            };
+            let problem = format!("no row that is to be worked off has {what}");
+            for column in checked.columns.iter_mut().filter(|c| c.role == role) {
+                column.problem.get_or_insert_with(|| problem.clone());
+            }
+        }
+        let most = usize::try_from(open).unwrap_or(usize::MAX);
+        let counted = count_expired(&self.table, &opened.shape, survey.at, most);
+        match opened.count(&counted).await {
+            Ok(expired) => {
+                checked.never_tried = expired + undated;
+                checked.notes.extend((expired > 0).then(|| {
+                    format!(
+                        "{expired} open rows are older than `max_age` or failed too often: they are never tried"
+                    )
+                }));
+            }
+            Err(error) => checked
+                .notes
+                .push(format!("expired rows were not counted: {error}")),
+        }
+    }
+
     async fn look_closer(
         &self,
         opened: &mut Opened,
+        at: Time,
         checked: &mut Checked,
     ) -> Result<(), TableError> {
         checked.indexes = indexes(&opened.shape);
         checked.may_write = opened.may_write().await;
-        let at = self.backstop.now();
         // As of the first pass: every branch of the query is in it.
         let view = View::all(at);
         let criteria = view.criteria(&self.table, &opened.shape);

@@ -371,22 +371,25 @@ pub(super) fn redate(
 }
 
 /// How many rows there are of each word of the status column.
-pub(super) fn count_states(shape: &Shape) -> Statement {
+pub(super) fn count_states(shape: &Shape, states: &States) -> Statement {
     count_words(
         shape.dialect,
         &shape.catalogue.quoted,
         &shape.status,
         None,
+        states,
         STATES_MAX,
     )
 }
 
-/// The same of so many words at most, with how many of the rows have no date.
+/// The same of so many words at most, with how many of the rows have no date. The words of the
+/// configuration come first, then the most frequent ones: no limit leaves a state out.
 pub(super) fn count_words(
     dialect: Dialect,
     table: &str,
     status: &Column,
     date: Option<&Column>,
+    states: &States,
     max: usize,
 ) -> Statement {
     let mut sql = Sql::new(dialect);
@@ -397,7 +400,16 @@ pub(super) fn count_words(
             .say(" IS NULL THEN 1 END)");
     }
     sql.say(" FROM ").say(table).say(" GROUP BY ").name(status);
-    sql.say(" ORDER BY 2 DESC, 1 LIMIT ").number(max);
+    sql.say(" ORDER BY CASE WHEN ").raw(status).say(" IN (");
+    for (at, word) in [&states.new, &states.error, &states.success]
+        .into_iter()
+        .enumerate()
+    {
+        // As text: an enumeration may lack the word.
+        sql.say(if at == 0 { "" } else { ", " })
+            .cast(Param::Text(word.clone()), "text");
+    }
+    sql.say(") THEN 0 ELSE 1 END, 2 DESC, 1 LIMIT ").number(max);
     sql.done()
 }
 

@@ -109,11 +109,7 @@ impl Adopted {
     /// How the table stands, as if it were `at`. Changes nothing; counts every row.
     pub async fn status(&self, at: Time) -> Result<Status, TableError> {
         let (table, desk) = (&self.table, self.desk().await?);
-        let mut opened = self.open().await?;
-        let survey = opened.survey(table, at).await?;
-        if survey.is_mixed {
-            opened.shape.mixed();
-        }
+        let (mut opened, survey) = self.open_with_new_survey(at).await?;
         let views = self.views_of(&desk, at, at.max(self.backstop.now()), &opened.shape);
         let mut status = Status {
             at,
@@ -169,7 +165,9 @@ async fn count_states(
     states: &States,
     status: &mut Status,
 ) -> Result<(), TableError> {
-    let rows = opened.rows(&sql::count_states(&opened.shape)).await?;
+    let rows = opened
+        .rows(&sql::count_states(&opened.shape, states))
+        .await?;
     for counted in words::counted(&rows) {
         let word = counted.word.as_deref().unwrap_or_default();
         let place = match words::State::of(word, states, opened.shape.dialect) {

@@ -4,6 +4,7 @@ use super::States;
 use super::row::Cell;
 use backstop_core::limits::TABLE_WORDS_MAX;
 use backstop_core::sweep::Dialect;
+use std::cmp::Reverse;
 
 /// A word of the status column.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,7 +18,7 @@ pub struct StatusWord {
     pub undated: u64,
 }
 
-/// What stands in the status column: the most frequent words.
+/// What stands in the status column: the words of the configuration and the most frequent others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct StatusWords {
@@ -75,6 +76,8 @@ pub(super) fn counted(rows: &[Vec<Cell>]) -> impl Iterator<Item = StatusWord> {
 }
 
 impl StatusWords {
+    /// Of rows that begin with the words of the configuration: where there are more words than are
+    /// listed, all open rows are counted nevertheless.
     pub(super) fn new(rows: &[Vec<Cell>], states: &States, dialect: Dialect) -> Self {
         let mut found = Self {
             is_cut: rows.len() > TABLE_WORDS_MAX,
@@ -91,17 +94,18 @@ impl StatusWords {
             }
             found.words.push(word);
         }
+        found.words.sort_by_key(|word| Reverse(word.rows));
         found
     }
 
     /// Whether there are rows, and no word of them is one of the configuration.
     pub fn are_all_unknown(&self) -> bool {
-        !self.words.is_empty() && !self.is_cut && self.open + self.succeeded == 0
+        !self.words.is_empty() && self.open + self.succeeded == 0
     }
 
     /// Whether there are rows, and none of them is one to work off.
     pub fn has_nothing_open(&self) -> bool {
-        !self.words.is_empty() && !self.is_cut && self.open == 0
+        !self.words.is_empty() && self.open == 0
     }
 
     /// The words in a sentence; `None` if there are no rows.
@@ -190,16 +194,29 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_rows_or_with_very_many_words_is_not_refused() {
+    fn a_table_without_rows_is_not_refused() {
         assert!(!told(&[], Dialect::Sqlite).0.are_all_unknown());
-        let many: Vec<_> = (0..=TABLE_WORDS_MAX)
-            .map(|n| line(&format!("w{n}"), 1, 0))
-            .collect();
-        let (words, text) = told(&many, Dialect::Sqlite);
+    }
+
+    #[test]
+    fn more_words_than_are_listed_hide_no_open_rows() {
+        let others = (0..=TABLE_WORDS_MAX).map(|n| line(&format!("w{n}"), 5, 0));
+        let (words, text) = told(&others.clone().collect::<Vec<_>>(), Dialect::Sqlite);
         assert!(
-            !words.are_all_unknown() && words.words.len() == TABLE_WORDS_MAX,
+            words.are_all_unknown() && words.words.len() == TABLE_WORDS_MAX,
             "{words:?}"
         );
-        assert!(text.contains("and there are more words"), "{text}");
+        assert!(
+            text.contains("and there are more words: none is NEW, ERROR or SUCCESS"),
+            "{text}"
+        );
+        let rows: Vec<_> = [line("ERROR", 1, 1)].into_iter().chain(others).collect();
+        let (words, text) = told(&rows, Dialect::Sqlite);
+        assert_eq!((words.open, words.open_undated), (1, 1));
+        assert!(
+            !words.has_nothing_open() && !text.contains("none is"),
+            "{text}"
+        );
+        assert!(text.starts_with("5 rows have the status w0"), "{text}");
     }
 }

@@ -214,3 +214,82 @@ async fn a_table_of_which_no_row_could_be_worked_off_is_not_fine() {
         assert!(named.is_fine(), "{}: {named:?}", database.url());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_whose_open_rows_have_no_readable_date_is_not_fine() {
+    for database in Database::all() {
+        let text = Dates::Text.type_name(&database);
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {text},
+             FAILURES INTEGER, LAST_FAILURE {text});
+             INSERT INTO BACKLOG VALUES (1, 'NEW', 'last spring', 0, NULL), (2, 'ERROR', '', 0, NULL),
+             (3, 'SUCCESS', '2026-03-01 11:00:00', 0, NULL)"
+        ));
+        let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+        // What passes share is not what `check` goes by.
+        adopted.survey().await.expect("a survey");
+        let checked = adopted.check().await.expect("checked");
+        let problems: Vec<_> = checked
+            .columns
+            .iter()
+            .filter_map(|column| Some((column.role, column.problem.as_deref()?)))
+            .collect();
+        let told = "no row that is to be worked off has a date that can be read";
+        assert_eq!(problems, [("inserted", told)], "{}", database.url());
+        assert!(!checked.is_fine() && checked.has_nothing_to_try());
+        database.sql("UPDATE BACKLOG SET DATE_INSERTED = '2026-03-01 11:00:00' WHERE ID = 1");
+        let checked = adopted.check().await.expect("checked");
+        assert!(
+            checked.is_fine() && !checked.has_nothing_to_try(),
+            "{}: {checked:?}",
+            database.url()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_whose_open_rows_are_all_expired_has_nothing_to_try() {
+    for database in Database::all() {
+        let time = Dates::Native.type_name(&database);
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {time},
+             FAILURES INTEGER, LAST_FAILURE {time} NULL);
+             INSERT INTO BACKLOG VALUES (1, 'NEW', '2025-03-01 11:00:00', 0, NULL),
+             (2, 'ERROR', '2025-03-01 11:00:00', 0, NULL)"
+        ));
+        let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+        let checked = adopted.check().await.expect("checked");
+        assert!(checked.has_nothing_to_try(), "{}", database.url());
+        let told = "2 open rows are older than `max_age` or failed too often: they are never tried";
+        assert!(checked.notes.iter().any(|note| note == told), "{checked:?}");
+        database.sql("INSERT INTO BACKLOG VALUES (3, 'NEW', '2026-03-01 11:00:00', 0, NULL)");
+        let checked = adopted.check().await.expect("checked");
+        assert!(!checked.has_nothing_to_try(), "{}", database.url());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_row_is_found_behind_any_number_of_other_words() {
+    for database in Database::all() {
+        let time = Dates::Native.type_name(&database);
+        let others: Vec<String> = (10..90)
+            .map(|id| format!("({id}, 'w{}', '2026-03-01 11:00:00', 0, NULL)", id / 2))
+            .collect();
+        database.sql(&format!(
+            "CREATE TABLE BACKLOG (ID BIGINT PRIMARY KEY, STATUS VARCHAR(16), DATE_INSERTED {time},
+             FAILURES INTEGER, LAST_FAILURE {time} NULL);
+             INSERT INTO BACKLOG VALUES {}",
+            others.join(", ")
+        ));
+        let adopted = at_noon().backstop.adopted(&table(&database, FIBONACCI));
+        let checked = adopted.check().await.expect("checked");
+        assert!(!checked.is_fine(), "{}: {checked:?}", database.url());
+        database.sql("INSERT INTO BACKLOG VALUES (1, 'ERROR', '2026-03-01 11:00:00', 0, NULL)");
+        let checked = adopted.check().await.expect("checked");
+        assert!(
+            checked.is_fine() && !checked.has_nothing_to_try(),
+            "{}: {checked:?}",
+            database.url()
+        );
+    }
+}

@@ -5,7 +5,7 @@ use super::select::FilterArgs;
 use crate::commands::job::list::warn_of;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
-use crate::output::words::{cut, relative};
+use crate::output::words::{cut, kind, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::core::limits::PAGE_MAX;
@@ -67,7 +67,7 @@ fn table(letters: &[DeadLetter], now: Time) -> Table {
         table.toned([
             plain(letter.id.to_string()),
             plain(letter.queue.to_string()),
-            plain(letter.kind.to_string()),
+            plain(kind(&letter.kind)),
             plain(letter.reason.clone().unwrap_or_default()),
             plain(letter.attempt_count.to_string()),
             (

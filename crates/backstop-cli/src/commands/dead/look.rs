@@ -3,7 +3,7 @@
 use super::letters;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
-use crate::output::words::{count, cut, relative};
+use crate::output::words::{count, cut, kind, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::QueueName;
 use backstop_server::wire::dead::GroupsShape;
@@ -88,11 +88,7 @@ pub(super) async fn groups(args: &GroupsArgs, context: &Context) -> Result<Verdi
             count(group.count),
             relative(group.first_at, now),
             relative(group.last_at, now),
-            group
-                .sample
-                .kind
-                .map(|kind| kind.to_string())
-                .unwrap_or_default(),
+            group.sample.kind.as_ref().map(kind).unwrap_or_default(),
             group.sample.error_type.unwrap_or_default(),
             cut(&group.sample.error, ERROR_CHARS),
         ]);

@@ -352,3 +352,33 @@ fn told(error: RedriveError) -> Trouble {
         other => Trouble::new(other),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redrive_that_stopped_at_its_canaries_counts_them_apart() {
+        let report = |done: u64, died_again: u64, open: u64| {
+            let text = json!({
+                "id": "1", "phase": "done", "by": "ada", "started_at": "2026-11-18T22:00:00Z",
+                "ended_at": null, "canary": 2, "max_failures": 0, "then_rate": "100/s",
+                "selection": { "all": true }, "requeued": 7, "done": done,
+                "died_again": died_again, "open": open, "refused": 0, "damaged": 0, "why": null,
+            });
+            words(&serde_json::from_value(text).unwrap())
+        };
+        assert_eq!(
+            report(2, 0, 5),
+            "finished: 7 requeued; of the 2 canaries 2 succeeded; 5 not run yet"
+        );
+        assert_eq!(
+            report(1, 1, 5),
+            "finished: 7 requeued; of the 2 canaries 1 succeeded, 1 died again; 5 not run yet"
+        );
+        assert_eq!(
+            report(7, 0, 0),
+            "finished: 7 requeued; of these 7 succeeded; 0 not run yet"
+        );
+    }
+}

@@ -3,7 +3,7 @@
 use super::FilterArgs;
 use crate::context::Context;
 use crate::output::table::{Table, Tone};
-use crate::output::words::{about, cut, relative};
+use crate::output::words::{about, cut, kind, relative};
 use crate::output::{Output, json_text};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{Backstop, State, Time};
@@ -189,7 +189,7 @@ fn table(jobs: &[Job], redaction: &Redaction, now: Time) -> Table {
         table.toned([
             (job.id.to_string(), Tone::Plain),
             (job.queue.to_string(), Tone::Plain),
-            (job.kind.to_string(), Tone::Plain),
+            (kind(&job.kind), Tone::Plain),
             (job.state.to_string(), tone(job.state)),
             (job.attempt.to_string(), Tone::Plain),
             (

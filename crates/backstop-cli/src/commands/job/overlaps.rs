@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::output::table::Table;
-use crate::output::words::{about, relative};
+use crate::output::words::{about, kind, relative};
 use crate::trouble::{Trouble, Verdict};
 use backstop::Time;
 use backstop::overlaps::Overlap;
@@ -49,7 +49,7 @@ fn table(overlaps: &[Overlap], now: Time) -> Table {
         table.row([
             overlap.job.to_string(),
             overlap.queue.to_string(),
-            overlap.kind.to_string(),
+            kind(&overlap.kind),
             overlap.worker.clone(),
             overlap.lease.clone(),
             relative(overlap.began_at, now),

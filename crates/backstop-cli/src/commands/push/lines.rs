@@ -22,9 +22,17 @@ pub(crate) enum Line<'a> {
 }
 
 impl<R: Read> LineReader<BufReader<R>> {
-    /// Whether a whole line was read already, so that the next one is there without a wait.
+    /// Whether a whole line was read already, so that [`Self::next`] answers without a wait. Blank
+    /// lines do not count: `next` passes over them and would wait for what comes after.
     pub(crate) fn has_line(&self) -> bool {
-        self.input.buffer().contains(&b'\n')
+        let buffer = self.input.buffer();
+        let Some(end) = buffer.iter().rposition(|byte| *byte == b'\n') else {
+            return false;
+        };
+        let mut is_first = self.number == 0;
+        buffer[..end]
+            .split(|byte| *byte == b'\n')
+            .any(|line| !is_blank(line, std::mem::take(&mut is_first)))
     }
 }
 
@@ -58,10 +66,7 @@ impl<R: BufRead> LineReader<R> {
             if !is_whole {
                 return Ok(Some(Line::TooLong));
             }
-            let is_blank = strip(buffer, self.number == 1)
-                .iter()
-                .all(u8::is_ascii_whitespace);
-            if !is_blank {
+            if !is_blank(buffer, self.number == 1) {
                 return Ok(Some(Line::Whole(strip(buffer, self.number == 1))));
             }
         }
@@ -105,6 +110,10 @@ fn strip(line: &[u8], is_first: bool) -> &[u8] {
     } else {
         line
     }
+}
+
+fn is_blank(line: &[u8], is_first: bool) -> bool {
+    strip(line, is_first).iter().all(u8::is_ascii_whitespace)
 }
 
 #[cfg(test)]

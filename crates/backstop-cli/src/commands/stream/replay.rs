@@ -41,6 +41,13 @@ pub(crate) struct ReplayArgs {
     input: PathBuf,
 }
 
+impl ReplayArgs {
+    /// Whether the rules are given as JSON, and not by the name of a stream.
+    pub(super) const fn has_own_rules(&self) -> bool {
+        self.stream.is_some()
+    }
+}
+
 pub(super) fn run(args: &ReplayArgs, context: &Context) -> Result<Verdict, Trouble> {
     let config = config(args, context)?;
     let step = config

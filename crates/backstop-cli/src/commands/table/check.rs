@@ -68,9 +68,10 @@ pub(crate) struct CheckArgs {
 pub(super) async fn run(args: &CheckArgs, context: &Context) -> Result<Verdict, Trouble> {
     let table = &args.table.configured(context)?.table;
     let backstop = context.look().await?;
+    let at = args.table.at.unwrap_or_else(|| backstop.now());
     let mut checked = backstop
         .adopted(table)
-        .check()
+        .check_at(at)
         .await
         .map_err(|error| failed(table, error))?;
     checked.notes.extend(table.unshared(&context.config.store));
@@ -182,20 +183,13 @@ fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Res
     }
     if checked.is_fine() {
         output.blank()?;
-        output.line(if has_nothing_open(checked) {
+        output.line(if checked.has_nothing_to_try() {
             paint.warning("Nothing is missing, and no row is there to be worked off now.")
         } else {
             paint.good("It can be worked off as it is.")
         })?;
     }
     Ok(())
-}
-
-fn has_nothing_open(checked: &Checked) -> bool {
-    checked
-        .words
-        .as_ref()
-        .is_some_and(StatusWords::has_nothing_open)
 }
 
 /// How the columns that are there are named in the configuration, and the statements that add those

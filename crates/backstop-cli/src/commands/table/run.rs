@@ -289,3 +289,19 @@ fn tell(table: &Table, pass: &Pass, context: &Context) -> Result<(), Trouble> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_a_pass_is_names_its_table_and_counts_its_rows() {
+        let table = Table::new("invoices", "sqlite:app.db", "BACKLOG").unwrap();
+        let mut progress = PassProgress::default();
+        (progress.total, progress.succeeded, progress.failed) = (1_300, 1_000, 20);
+        assert_eq!(
+            so_far(&table, progress),
+            "invoices: 1,020 of 1,300 rows so far, 1,000 succeeded, 20 failed"
+        );
+    }
+}

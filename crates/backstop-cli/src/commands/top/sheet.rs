@@ -5,7 +5,7 @@ use super::state::{Deed, View};
 use super::trail::{Flow, Trail};
 use crate::commands::{breaker, queue, worker};
 use crate::output::table::Tone;
-use crate::output::words::{about, bytes, count, cut, one_line, relative};
+use crate::output::words::{about, bytes, count, cut, kind, one_line, relative};
 use backstop::breakers::GuardStatus;
 use backstop::core::WorkerName;
 use backstop::core::port::{QueueStatus, StreamStatus};
@@ -129,6 +129,7 @@ const fn words(view: View) -> (&'static [&'static str], &'static str) {
             &[
                 "QUEUE",
                 "RUNS",
+                "ROOM",
                 "#READY",
                 "#RUNNING",
                 "#RETRYING",
@@ -211,6 +212,7 @@ fn of_queue(queue: &QueueStatus, guards: &[GuardStatus], now: Time, trail: &Trai
     let cells = [
         plain(&queue.name),
         queue::runs(queue, guards),
+        queue::room(queue),
         number(State::Ready),
         number(State::Running),
         number(State::Retrying),
@@ -286,18 +288,13 @@ fn of_group(group: &DeadGroup, now: Time) -> Row {
         fingerprint: group.fingerprint,
         count: group.count,
     };
-    let kind = group
-        .sample
-        .kind
-        .as_ref()
-        .map(ToString::to_string)
-        .unwrap_or_default();
+    let of_kind = group.sample.kind.as_ref().map(kind).unwrap_or_default();
     let cells = [
         plain(&group.queue),
         bad(group.count),
         plain(&relative(group.first_at, now)),
         plain(&relative(group.last_at, now)),
-        plain(&kind),
+        plain(&of_kind),
         plain(&cut(&group.sample.error, ERROR_CHARS)),
     ];
     let id = format!("{}/{}", group.queue, group.fingerprint);

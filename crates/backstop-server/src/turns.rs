@@ -79,6 +79,11 @@ impl CallerReads {
         self.of(caller).enter().await
     }
 
+    /// A turn of this caller, if one is free now.
+    pub(crate) fn enter_now(&self, caller: &Arc<str>) -> Option<Turn> {
+        Arc::clone(&self.of(caller).places).try_acquire_owned().ok()
+    }
+
     fn of(&self, caller: &Arc<str>) -> Arc<Turns> {
         // One map, always whole.
         let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,13 +16,17 @@ use axum::extract::State;
 use axum::response::Response;
 use backstop::config::StreamConfig;
 use backstop::core::limits::{OFFER_MAX, PAYLOAD_BYTES_MAX};
+use backstop::core::stream::OffStep;
 use backstop::operate::Changes;
-use backstop::streams::{Offered, Reading, Record, Resume, Standing, Stream, WhichKeys};
+use backstop::streams::{Grids, Offered, Reading, Record, Resume, Standing, Stream, WhichKeys};
 use backstop::{StreamKey, StreamName};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
+
+/// Keys of one call whose steps are looked at. Each takes a read of the store.
+const GRIDS_MAX: usize = 10;
 
 /// Which keys.
 #[derive(Deserialize, IntoParams)]
@@ -71,6 +75,7 @@ struct ManyShape {
 )]
 pub(super) async fn offer(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     At(stream): At<String>,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -83,18 +88,38 @@ pub(super) async fn offer(
         .iter()
         .map(|record| (record.key.clone(), record.position))
         .collect();
-    let answers = stream_of(&app, &name)?.offer(records).await?;
+    let stream = stream_of(&app, &name)?;
+    let off_steps = off_steps(&app, &caller, &stream, &records).await;
+    let answers = stream.offer(records).await?;
     if !answers.is_empty() && answers.iter().all(|answer| *answer == Offered::Full) {
         return Err(Problem::full(
             "their keys keep as many records as they can; see that the stream is served, and that no key is halted",
         ));
     }
-    let results = places.into_iter().zip(answers);
-    let results =
-        results.map(|((key, position), offered)| OfferedShape::new(key, position, offered));
+    let results = places.into_iter().zip(answers).zip(off_steps);
+    let results = results.map(|(((key, position), offered), off_step)| {
+        OfferedShape::new(key, position, offered, off_step)
+    });
     Ok(ok(&OfferedTogetherShape {
         results: results.collect(),
     }))
+}
+
+/// Where each record is, if that is off the grid of its key. A caller that has as many reads under
+/// way as it may pushes all the same, and learns nothing of this.
+async fn off_steps(
+    app: &App,
+    caller: &Caller,
+    stream: &Stream,
+    records: &[Record],
+) -> Vec<Option<OffStep>> {
+    let turn = app.reads().enter_now(caller.key());
+    let mut grids = Grids::new(if turn.is_some() { GRIDS_MAX } else { 0 });
+    let mut off_steps = Vec::with_capacity(records.len());
+    for record in records {
+        off_steps.push(grids.off_step(stream, record).await);
+    }
+    off_steps
 }
 
 fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Problem> {

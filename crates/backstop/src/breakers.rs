@@ -136,6 +136,34 @@ pub struct GuardStatus {
     pub admission: Admission,
 }
 
+/// Writes into the log that a breaker or a gate changed its phase, if it did; whether it did.
+pub(crate) fn log_change(name: &GuardName, before: Phase, after: &BreakerStatus) -> bool {
+    if before == after.state {
+        return false;
+    }
+    let last = after.events.last();
+    let cause = last.map(|event| event.why.as_str()).unwrap_or_default();
+    let (queue, kind) = (name.queue(), name.kind().map(Kind::as_str));
+    let what = kind.map_or("breaker", |_| "gate");
+    let word = name.word(after.state);
+    match after.state {
+        Phase::Open => {
+            let probe = after
+                .next_probe_at
+                .map(|at| format!(", one is tried at {at}"))
+                .unwrap_or_default();
+            tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs wait{probe}");
+        }
+        Phase::HalfOpen => {
+            tracing::info!(%queue, kind, cause, "{what} {word}: {name}; a few of its jobs are tried");
+        }
+        Phase::Closed => {
+            tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs run again");
+        }
+    }
+    true
+}
+
 impl GuardStatus {
     fn of(cell: &Cell, now: Time) -> Option<Self> {
         let name = GuardName::of_cell(&cell.name)?;

@@ -71,7 +71,9 @@ pub(super) async fn look(
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let target = target(body.read()?, caller.reach())?;
+    let reader = caller.clone();
+    let read = move |body: &Body| target(body.read()?, reader.reach());
+    let target = body.read_by(&app, read).await?;
     Ok(ok(&PreviewShape::new(preview(&app, &target).await?)))
 }
 
@@ -92,7 +94,9 @@ pub(super) async fn start(
     body: Body,
 ) -> Result<Response, Problem> {
     let reason = asked.reason()?;
-    let target = target(body.read()?, caller.reach())?;
+    let reader = caller.clone();
+    let read = move |body: &Body| target(body.read()?, reader.reach());
+    let target = body.read_by(&app, read).await?;
     let bulk = Bulk::new(&app, caller.name()).because(reason);
     let (of, started) = (app.clone(), bulk.clone());
     let id = to_the_end(async move {

@@ -164,10 +164,10 @@ impl Bulk {
         let change = async {
             self.ask_to_stop(id)
                 .await
-                .map(|stopped| (u64::from(stopped), stopped))
+                .map(|stopped| (stopped.then_some(1), stopped))
         };
         self.log
-            .around("bulk stop", serde_json::json!({ "run": id }), change)
+            .around_change("bulk stop", serde_json::json!({ "run": id }), change)
             .await
     }
 

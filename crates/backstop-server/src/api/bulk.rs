@@ -253,7 +253,7 @@ fn is_within(reach: &Reach, report: &Report) -> bool {
 
 fn busy() -> Problem {
     Problem::full(
-        "this server is busy with as many bulk actions as it takes; nothing was started. Wait for one to end",
+        "as many bulk actions are under way as this server takes, or takes from one caller; nothing was started. Wait for one to end",
     )
 }
 

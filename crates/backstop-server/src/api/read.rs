@@ -12,6 +12,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use backstop::core::limits::LARGE_BYTES_MIN;
+use backstop::core::terminal::escaped_json;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -220,7 +221,7 @@ pub(super) fn clamped(number: f64, max: usize) -> usize {
 /// A result as JSON. `size` is about how many bytes it takes.
 pub(super) fn json(status: StatusCode, shape: &impl Serialize, size: usize) -> Response {
     match written(shape, size) {
-        Ok(body) => typed(status, body),
+        Ok(body) => typed(status, escaped(body)),
         Err(problem) => problem.into_response(),
     }
 }
@@ -250,6 +251,19 @@ pub(super) fn written(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Pr
         )
     })?;
     Ok(body)
+}
+
+/// The same JSON without characters that a terminal acts on: answers are looked at with curl.
+/// Leases are not: a worker gets its payload byte for byte.
+pub(super) fn escaped(body: Vec<u8>) -> Vec<u8> {
+    // One of these bytes is in each of the characters that JSON leaves raw.
+    if !body.iter().any(|byte| matches!(byte, 0x7f | 0xc2 | 0xe2)) {
+        return body;
+    }
+    match std::str::from_utf8(&body) {
+        Ok(text) => escaped_json(text).into_bytes(),
+        Err(_) => body,
+    }
 }
 
 /// An answer whose body is JSON.

@@ -142,3 +142,25 @@ impl Write for BesideProgress {
         io::stderr().flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::Parser;
+    use tracing::Level;
+
+    #[test]
+    fn warnings_of_the_tls_library_are_not_logged_at_any_level() {
+        for flag in ["--quiet", "--log-format=text", "-v", "-vv", "-vvv"] {
+            let cli = Cli::try_parse_from(["backstop", flag, "doctor"]).unwrap();
+            let logs = tracing_subscriber::registry().with(filter(&cli.globals, true));
+            tracing::subscriber::with_default(logs, || {
+                // What anybody who connects can cause, as often as they like.
+                let is_logged = tracing::enabled!(target: "rustls::conn", Level::WARN);
+                assert!(!is_logged, "{flag}");
+                assert!(tracing::enabled!(target: "rustls::conn", Level::ERROR));
+            });
+        }
+    }
+}

@@ -146,7 +146,10 @@ impl Write for BesideProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Cli;
+    use clap::Parser;
     use std::sync::Mutex;
+    use tracing::Level;
 
     /// What a subscriber with our fields writes, shared with the test.
     #[derive(Clone, Default)]
@@ -180,5 +183,19 @@ mod tests {
         assert_eq!(text.lines().count(), 1, "{text:?}");
         let is_bad = |c: char| c != '\n' && backstop_core::terminal::is_control(c);
         assert!(!text.contains(is_bad), "{text:?}");
+    }
+
+    #[test]
+    fn warnings_of_the_tls_library_are_not_logged_at_any_level() {
+        for flag in ["--quiet", "--log-format=text", "-v", "-vv", "-vvv"] {
+            let cli = Cli::try_parse_from(["backstop", flag, "doctor"]).unwrap();
+            let logs = tracing_subscriber::registry().with(filter(&cli.globals, true));
+            tracing::subscriber::with_default(logs, || {
+                // What anybody who connects can cause, as often as they like.
+                let is_logged = tracing::enabled!(target: "rustls::conn", Level::WARN);
+                assert!(!is_logged, "{flag}");
+                assert!(tracing::enabled!(target: "rustls::conn", Level::ERROR));
+            });
+        }
     }
 }

@@ -75,6 +75,10 @@ pub const CALLER_READS_WAITING_MAX: usize = 16;
 pub const CALLERS_MAX: usize = 1_000;
 /// Bodies and answers of this size and more are parsed and written off the serving threads.
 pub const LARGE_BYTES_MIN: usize = 256 << 10;
+/// Large bodies of one caller that are received, wait to be parsed, or are parsed.
+pub const CALLER_BODIES_MAX: usize = 8;
+/// And so many more may wait before any of their bytes is received.
+pub const CALLER_BODIES_WAITING_MAX: usize = 64;
 /// Large bodies parsed at once; the same number of large answers is written at once.
 pub const LARGE_AT_ONCE_MAX: usize = 2;
 /// Large bodies, or answers, that wait for their turn.

@@ -6,7 +6,7 @@ use crate::bulk::Runs;
 use crate::doctor::Doctor;
 use crate::history::History;
 use crate::redrives::GivenUp;
-use crate::turns::{CallerReads, LargeWork};
+use crate::turns::{CallerTurns, LargeWork};
 use crate::worker_names::WorkerNames;
 use backstop::Backstop;
 use backstop::config::Config;
@@ -31,7 +31,8 @@ struct Shared {
     tasks: TaskTracker,
     tokens: Remembered,
     failures: Mutex<Failures>,
-    reads: CallerReads,
+    reads: CallerTurns,
+    bodies: CallerTurns,
     large: LargeWork,
     worker_names: WorkerNames,
     new_queues: NewQueues,
@@ -54,7 +55,8 @@ impl App {
             tasks: TaskTracker::new(),
             tokens: Remembered::default(),
             failures: Mutex::default(),
-            reads: CallerReads::default(),
+            reads: CallerTurns::of_reads(),
+            bodies: CallerTurns::of_bodies(),
             large: LargeWork::default(),
             worker_names: WorkerNames::default(),
             new_queues: NewQueues::default(),
@@ -135,8 +137,13 @@ impl App {
     }
 
     /// The reads of each caller that are under way.
-    pub(crate) fn reads(&self) -> &CallerReads {
+    pub(crate) fn reads(&self) -> &CallerTurns {
         &self.0.reads
+    }
+
+    /// The large bodies of each caller that are under way.
+    pub(crate) fn bodies(&self) -> &CallerTurns {
+        &self.0.bodies
     }
 
     /// Large bodies and answers that are under way.

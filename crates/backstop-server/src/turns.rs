@@ -1,8 +1,8 @@
 //! Turns: a few at once, a short queue behind them, and a refusal for whoever comes after that.
 
 use backstop_core::limits::{
-    CALLER_READS_MAX, CALLER_READS_WAITING_MAX, CALLERS_MAX, LARGE_AT_ONCE_MAX, LARGE_BYTES_MIN,
-    LARGE_WAITING_MAX,
+    CALLER_BODIES_MAX, CALLER_BODIES_WAITING_MAX, CALLER_READS_MAX, CALLER_READS_WAITING_MAX,
+    CALLERS_MAX, LARGE_AT_ONCE_MAX, LARGE_BYTES_MIN, LARGE_WAITING_MAX,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,23 +69,51 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The reads of each caller that take the store or the server long.
-#[derive(Debug, Default)]
-pub(crate) struct CallerReads(Mutex<BTreeMap<Arc<str>, Arc<Turns>>>);
+/// A few at once of each caller, so that no caller takes the places of all.
+#[derive(Debug)]
+pub(crate) struct CallerTurns {
+    at_once: usize,
+    waiting_max: usize,
+    callers: Mutex<BTreeMap<Arc<str>, Arc<Turns>>>,
+}
 
-impl CallerReads {
+impl CallerTurns {
+    /// For reads that take the store or the server long.
+    pub(crate) fn of_reads() -> Self {
+        Self::new(CALLER_READS_MAX, CALLER_READS_WAITING_MAX)
+    }
+
+    /// For large bodies, from before they are received until they are parsed.
+    pub(crate) fn of_bodies() -> Self {
+        Self::new(CALLER_BODIES_MAX, CALLER_BODIES_WAITING_MAX)
+    }
+
+    /// So many of each caller at once, behind which so many may wait.
+    pub(crate) fn new(at_once: usize, waiting_max: usize) -> Self {
+        Self {
+            at_once,
+            waiting_max,
+            callers: Mutex::default(),
+        }
+    }
+
     /// Waits for a turn of this caller.
     pub(crate) async fn enter(&self, caller: &Arc<str>) -> Result<Turn, Crowded> {
         self.of(caller).enter().await
     }
 
+    /// A turn of this caller, if one is free now.
+    pub(crate) fn enter_now(&self, caller: &Arc<str>) -> Option<Turn> {
+        Arc::clone(&self.of(caller).places).try_acquire_owned().ok()
+    }
+
     fn of(&self, caller: &Arc<str>) -> Arc<Turns> {
         // One map, always whole.
-        let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         if callers.len() >= CALLERS_MAX && !callers.contains_key(caller) {
-            callers.retain(|_, turns| turns.places.available_permits() < CALLER_READS_MAX);
+            callers.retain(|_, turns| turns.places.available_permits() < self.at_once);
         }
-        let new = || Arc::new(Turns::new(CALLER_READS_MAX, CALLER_READS_WAITING_MAX));
+        let new = || Arc::new(Turns::new(self.at_once, self.waiting_max));
         Arc::clone(callers.entry(Arc::clone(caller)).or_insert_with(new))
     }
 }
@@ -186,7 +214,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn callers_do_not_wait_for_each_other_and_are_forgotten() {
-        let reads = CallerReads::default();
+        let reads = CallerTurns::of_reads();
         let mut held = Vec::new();
         for _ in 0..CALLER_READS_MAX {
             held.push(reads.enter(&"token a".into()).await.unwrap());
@@ -195,7 +223,7 @@ mod tests {
         for n in 0..2 * CALLERS_MAX {
             assert!(reads.enter(&format!("token {n}").into()).await.is_ok());
         }
-        assert!(reads.0.lock().unwrap().len() <= CALLERS_MAX);
+        assert!(reads.callers.lock().unwrap().len() <= CALLERS_MAX);
         assert_eq!(
             reads.enter(&"token a".into()).await.err(),
             Some(Crowded),

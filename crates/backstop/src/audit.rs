@@ -5,7 +5,8 @@
 //! that the caller with the most entries loses its oldest, in small steps as new ones come: whoever
 //! writes many pushes out nobody else's. A page of them costs what is on it.
 //!
-//! A change that finds everything as it is to be (a pause of a paused queue) takes its entry back.
+//! A change that finds everything as it is to be (a pause of a paused queue), or nothing to be
+//! changed (a retry of no job), takes its entry back.
 //!
 //! A reason is redacted before it is written, and again when it is read: by then more may be known
 //! to be secret.
@@ -210,7 +211,7 @@ impl Audit {
 
     /// The same for a change that may find everything as it is to be: it answers `None` then, and
     /// leaves no entry.
-    pub(crate) async fn around_change<T, E>(
+    pub async fn around_change<T, E>(
         &self,
         what: &str,
         selection: serde_json::Value,
@@ -289,6 +290,20 @@ impl Audit {
             }
         }
         Ok(Noted { name, entry })
+    }
+
+    /// Writes down what became of it, or takes the entry back where nothing was changed.
+    pub(crate) async fn note_done<E: fmt::Display>(
+        &self,
+        noted: Noted,
+        count: u64,
+        done: &Result<(), E>,
+    ) {
+        match done {
+            Ok(()) if count == 0 => self.take_back(&noted.name).await,
+            Ok(()) => self.note_end(noted, count, None).await,
+            Err(error) => self.note_end(noted, count, Some(error.to_string())).await,
+        }
     }
 
     /// Writes down what became of it. It has happened by now: where this fails, the entry stays

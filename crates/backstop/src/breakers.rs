@@ -10,7 +10,9 @@
 use crate::client::Backstop;
 use crate::shared::{cells, read, update};
 use backstop_core::breaker::{Admission, Breaker, BreakerSettings, BreakerStatus, Phase};
+use backstop_core::failure::truncated;
 use backstop_core::gate::{Gate, GateSettings, Shut};
+use backstop_core::limits::WHY_CHARS_MAX;
 use backstop_core::port::{Answer, Cell};
 use backstop_core::{Kind, QueueName, Time};
 use serde::{Deserialize, Serialize};
@@ -136,6 +138,34 @@ pub struct GuardStatus {
     pub admission: Admission,
 }
 
+/// Writes into the log that a breaker or a gate changed its phase, if it did; whether it did.
+pub(crate) fn log_change(name: &GuardName, before: Phase, after: &BreakerStatus) -> bool {
+    if before == after.state {
+        return false;
+    }
+    let last = after.events.last();
+    let cause = last.map(|event| event.why.as_str()).unwrap_or_default();
+    let (queue, kind) = (name.queue(), name.kind().map(Kind::as_str));
+    let what = kind.map_or("breaker", |_| "gate");
+    let word = name.word(after.state);
+    match after.state {
+        Phase::Open => {
+            let probe = after
+                .next_probe_at
+                .map(|at| format!(", one is tried at {at}"))
+                .unwrap_or_default();
+            tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs wait{probe}");
+        }
+        Phase::HalfOpen => {
+            tracing::info!(%queue, kind, cause, "{what} {word}: {name}; a few of its jobs are tried");
+        }
+        Phase::Closed => {
+            tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs run again");
+        }
+    }
+    true
+}
+
 impl GuardStatus {
     fn of(cell: &Cell, now: Time) -> Option<Self> {
         let name = GuardName::of_cell(&cell.name)?;
@@ -223,13 +253,29 @@ impl Breakers<'_> {
 
     /// Whether there is such a breaker or gate, and it keeps jobs from running.
     pub(crate) async fn is_shut(&self, name: &GuardName) -> Answer<bool> {
-        let cells = self.0.store().cells(vec![name.cell()]).await?;
-        let status = |cell: &Cell| GuardStatus::of(cell, self.0.now());
-        Ok(cells
-            .iter()
-            .flatten()
-            .filter_map(status)
-            .any(|guard| guard.is_shut()))
+        Ok(self.find(name).await?.is_some_and(|guard| guard.is_shut()))
+    }
+
+    /// Whether somebody opened it by hand already, for the same reason.
+    pub(crate) async fn is_forced(&self, name: &GuardName, why: &str) -> Answer<bool> {
+        let guard = self.find(name).await?;
+        Ok(guard.is_some_and(|guard| {
+            let is_forced = matches!(guard.admission, Admission::Not { until: None });
+            let last = guard.status.events.last();
+            is_forced
+                && last.is_some_and(|event| event.why == truncated(why.to_owned(), WHY_CHARS_MAX))
+        }))
+    }
+
+    async fn find(&self, name: &GuardName) -> Answer<Option<GuardStatus>> {
+        let cell = self
+            .0
+            .store()
+            .cells(vec![name.cell()])
+            .await?
+            .pop()
+            .flatten();
+        Ok(cell.and_then(|cell| GuardStatus::of(&cell, self.0.now())))
     }
 
     /// Closes a breaker or reopens a gate, and forgets what made it open; whether there is such a

@@ -109,13 +109,7 @@ impl Changes {
                 break;
             }
         }
-        self.log
-            .note_end(
-                noted,
-                changed.count,
-                done.as_ref().err().map(ToString::to_string),
-            )
-            .await;
+        self.log.note_done(noted, changed.count, &done).await;
         done
     }
 
@@ -139,13 +133,7 @@ impl Changes {
         let done = self
             .amend_pages(search, redaction, action, &mut changed)
             .await;
-        self.log
-            .note_end(
-                noted,
-                changed.count,
-                done.as_ref().err().map(ToString::to_string),
-            )
-            .await;
+        self.log.note_done(noted, changed.count, &done).await;
         done.map(|()| changed)
     }
 
@@ -200,13 +188,7 @@ impl Changes {
                 break;
             }
         }
-        self.log
-            .note_end(
-                noted,
-                changed.count,
-                done.as_ref().err().map(ToString::to_string),
-            )
-            .await;
+        self.log.note_done(noted, changed.count, &done).await;
         done.map(|()| changed.count)
     }
 
@@ -290,10 +272,7 @@ impl Changes {
                 .breakers()
                 .reset(guard, "reset by hand")
                 .await?;
-            Ok((
-                (was_shut || !is_there).then_some(u64::from(is_there)),
-                is_there,
-            ))
+            Ok(((was_shut && is_there).then_some(1), is_there))
         };
         self.log
             .around_change(
@@ -307,11 +286,14 @@ impl Changes {
     /// Opens a breaker, or shuts a gate, until it is reset.
     pub async fn open(&self, guard: &GuardName, why: &str) -> Answer<()> {
         let change = async {
+            if self.backstop.breakers().is_forced(guard, why).await? {
+                return Ok((None, ()));
+            }
             self.backstop.breakers().open(guard, why).await?;
-            Ok((1, ()))
+            Ok((Some(1), ()))
         };
         self.log
-            .around(
+            .around_change(
                 "breaker open",
                 json!({ "name": guard.to_string(), "why": why }),
                 change,
@@ -325,8 +307,7 @@ impl Changes {
         let change = async {
             let given = self.backstop.order(worker, order, self.log.who()).await?;
             let is_done = given.is_some_and(|given| given.ordered == Ordered::Given);
-            let is_same = given.is_some_and(|given| given.ordered == Ordered::Same);
-            Ok(((!is_same).then_some(u64::from(is_done)), given))
+            Ok((is_done.then_some(1), given))
         };
         self.log
             .around_change(
@@ -387,18 +368,24 @@ impl Changes {
     pub async fn forget(&self, stream: &Stream, key: &StreamKey) -> Answer<Option<Forgotten>> {
         let change = async {
             let gone = stream.forget(key).await?;
-            Ok((u64::from(gone.is_some()), gone))
+            Ok((gone.is_some().then_some(1), gone))
         };
         self.log
-            .around("stream forget", of_key(stream, key), change)
+            .around_change("stream forget", of_key(stream, key), change)
             .await
     }
 
     /// Forgets a key of a stream, and ignores its records until it is enabled.
     pub async fn disable(&self, stream: &Stream, key: &StreamKey) -> Answer<Forgotten> {
-        let change = async { Ok((1, stream.disable(key).await?)) };
+        let change = async {
+            // A key that cannot be read can still be disabled.
+            let was_disabled = stream.is_disabled(key).await.unwrap_or_default();
+            let gone = stream.disable(key).await?;
+            let is_same = was_disabled && gone.records == 0;
+            Ok(((!is_same).then_some(1), gone))
+        };
         self.log
-            .around("stream disable", of_key(stream, key), change)
+            .around_change("stream disable", of_key(stream, key), change)
             .await
     }
 

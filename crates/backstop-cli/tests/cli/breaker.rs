@@ -1,5 +1,6 @@
 use crate::place::{Place, ended, signal, wait_until};
-use serde_json::json;
+use crate::serve::{HERE, serve};
+use serde_json::{Value, json};
 
 #[test]
 fn a_breaker_opened_by_hand_stops_its_queue_until_it_is_reset() {
@@ -175,6 +176,51 @@ fn the_log_names_the_breaker_that_opens_and_closes_and_why() {
         told("WARN breaker closed: flaky; its jobs run again").contains("1 probe succeeded"),
         "{log}"
     );
+}
+
+#[test]
+fn the_servers_log_names_the_breakers_and_gates_of_workers_over_http() {
+    let place = Place::new();
+    let breaker =
+        "breaker = { failure_threshold = 1, recovery_timeout = \"100ms\", success_threshold = 1 }";
+    let retry = "retry = { kind = \"constant\", every = \"50ms\", max_attempts = 9 }";
+    let gate = "dead = { gate = { deaths = 1, within = \"1m\" } }";
+    place.write(
+        "backstop.toml",
+        &format!("[queues.flaky]\n{breaker}\n{retry}\n[queues.poison]\n{gate}\n"),
+    );
+    place.json(["push", "flaky", "1"]);
+    place.json(["push", "poison", "1", "--kind", "k"]);
+    let served = serve(&place, &HERE);
+    let post = |path: &str, body: &Value| -> Value {
+        let (status, text) = served.ask(&format!("POST {path}"), "", &body.to_string());
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let run = |queue: &str, outcome: &str| {
+        let mut job = Value::Null;
+        wait_until("a job to run", || {
+            let asked = json!({ "queues": [queue], "worker": "w" });
+            job = post("/v1/lease", &asked)["jobs"]
+                .get(0)
+                .cloned()
+                .unwrap_or_default();
+            job.is_object()
+        });
+        let end = json!({ "id": job["id"], "lease": job["lease"], "outcome": outcome });
+        post("/v1/settle", &json!({ "settle": [end] }));
+    };
+    run("flaky", "failed");
+    run("flaky", "done");
+    run("poison", "dead");
+    let log = served.stop();
+    for words in [
+        "WARN breaker open: flaky; its jobs wait",
+        "WARN breaker closed: flaky; its jobs run again",
+        "WARN gate shut: poison/k; its jobs wait",
+    ] {
+        assert!(log.contains(words), "{words:?} is missing: {log}");
+    }
 }
 
 #[test]

@@ -319,6 +319,12 @@ fn what_is_advised_can_be_pasted() {
         .unwrap()
         .to_owned();
     let (_, word) = advice.split_once("breaker reset ").unwrap();
+    let doctor: Value = place.run(json_args(["doctor"])).json();
+    let findings = doctor["findings"].as_array().unwrap().iter();
+    let of_gate = findings
+        .filter_map(|finding| finding["advice"].as_str()?.split_once("breaker reset "))
+        .map(|(_, word)| word);
+    assert_eq!(of_gate.collect::<Vec<_>>(), [word], "{doctor}");
     assert!(
         word.starts_with("'q/H") && word.contains(r"'\''; touch pwned #'"),
         "{advice}"

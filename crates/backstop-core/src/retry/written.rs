@@ -4,7 +4,10 @@
 use super::{Band, Curve, Jitter, RetryPolicy};
 use crate::limits::{DELAY_MAX, RETRY_STEPS_MAX};
 use crate::time::Span;
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::marker::PhantomData;
 
 /// A policy that cannot work, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,9 +67,17 @@ struct Written {
     unit: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cap: Option<Span>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "read_steps"
+    )]
     delays: Option<Vec<Span>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "read_steps"
+    )]
     bands: Option<Vec<WrittenBand>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     every: Option<Span>,
@@ -83,6 +94,44 @@ struct Written {
 struct WrittenBand {
     until: Span,
     every: Span,
+}
+
+/// Reads a list no further than its bound: a policy comes in with every job that has its own.
+fn read_steps<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<T>>, D::Error> {
+    Ok(Option::<Steps<T>>::deserialize(deserializer)?.map(|steps| steps.0))
+}
+
+struct Steps<T>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Steps<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(StepsVisitor(PhantomData))
+    }
+}
+
+struct StepsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for StepsVisitor<T> {
+    type Value = Steps<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut steps = Vec::new();
+        while let Some(step) = entries.next_element()? {
+            if steps.len() == RETRY_STEPS_MAX {
+                return Err(A::Error::custom(format_args!(
+                    "a policy has a list of 1 to {RETRY_STEPS_MAX} delays, or a list of 1 to {RETRY_STEPS_MAX} bands"
+                )));
+            }
+            steps.push(step);
+        }
+        Ok(Steps(steps))
+    }
 }
 
 /// A share (`0.25`), a word (`"none"`, `"full"`, `"equal"`), yes or no, or `{"spread": 0.1}`.

@@ -221,10 +221,10 @@ impl<'a> Tokens<'a> {
         let revoked = async {
             self.remove(id)
                 .await
-                .map(|was_there| (u64::from(was_there), was_there))
+                .map(|was_there| (was_there.then_some(1), was_there))
         };
         self.log(who)
-            .around("token revoke", json!({ "id": id }), revoked)
+            .around_change("token revoke", json!({ "id": id }), revoked)
             .await
     }
 

@@ -71,7 +71,9 @@ pub(super) async fn look(
     Extension(caller): Extension<Caller>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let target = target(body.read()?, caller.reach())?;
+    let reader = caller.clone();
+    let read = move |body: &Body| target(body.read()?, reader.reach());
+    let target = body.read_by(&app, read).await?;
     Ok(ok(&PreviewShape::new(preview(&app, &target).await?)))
 }
 
@@ -92,7 +94,9 @@ pub(super) async fn start(
     body: Body,
 ) -> Result<Response, Problem> {
     let reason = asked.reason()?;
-    let target = target(body.read()?, caller.reach())?;
+    let reader = caller.clone();
+    let read = move |body: &Body| target(body.read()?, reader.reach());
+    let target = body.read_by(&app, read).await?;
     let bulk = Bulk::new(&app, caller.name()).because(reason);
     let (of, started) = (app.clone(), bulk.clone());
     let id = to_the_end(async move {
@@ -249,7 +253,7 @@ fn is_within(reach: &Reach, report: &Report) -> bool {
 
 fn busy() -> Problem {
     Problem::full(
-        "this server is busy with as many bulk actions as it takes; nothing was started. Wait for one to end",
+        "as many bulk actions are under way as this server takes, or takes from one caller; nothing was started. Wait for one to end",
     )
 }
 

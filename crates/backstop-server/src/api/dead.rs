@@ -64,7 +64,6 @@ pub(super) struct DeadAsked {
 /// Which dead letters to change: one of the four ways to say it.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeadSelection)]
-#[expect(dead_code, reason = "it describes; what reads is the library's")]
 pub(super) struct SelectionShape {
     /// These.
     ids: Option<Vec<String>>,
@@ -82,7 +81,6 @@ pub(super) struct SelectionShape {
 /// Which dead letters to move, and where to.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeadMove)]
-#[expect(dead_code, reason = "it describes")]
 pub(super) struct MoveShape {
     #[serde(flatten)]
     selection: SelectionShape,
@@ -93,7 +91,6 @@ pub(super) struct MoveShape {
 /// Which dead letters to redrive, and how.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DeadRedrive)]
-#[expect(dead_code, reason = "it describes")]
 pub(super) struct PlanShape {
     #[serde(flatten)]
     selection: SelectionShape,
@@ -242,7 +239,8 @@ pub(super) async fn requeue(
     body: Body,
 ) -> Result<Response, Problem> {
     let reason = asked.reason()?;
-    let parts = letters_within(&app, &caller, selection(body.read()?)?).await?;
+    let selection = body.read_by(&app, |body| selection(body.read()?)).await?;
+    let parts = letters_within(&app, &caller, selection).await?;
     change(letters(&app, &caller).because(reason), parts, Action::Retry).await
 }
 
@@ -262,10 +260,13 @@ pub(super) async fn move_to(
     body: Body,
 ) -> Result<Response, Problem> {
     let reason = asked.reason()?;
-    let mut said: Map<String, Value> = body.read()?;
-    let to: Option<QueueName> = taken(&mut said, "to")?;
-    let to = to.ok_or_else(|| Problem::bad("`to` names the queue they are to run in"))?;
-    let selection = selection(said)?;
+    let read = |body: &Body| {
+        let mut said: Map<String, Value> = body.read()?;
+        let to: Option<QueueName> = taken(&mut said, "to")?;
+        let to = to.ok_or_else(|| Problem::bad("`to` names the queue they are to run in"))?;
+        Ok((to, selection(said)?))
+    };
+    let (to, selection) = body.read_by(&app, read).await?;
     caller.reach().check(&to)?;
     let parts = letters_within(&app, &caller, selection).await?;
     change(
@@ -292,18 +293,21 @@ pub(super) async fn redrive(
     body: Body,
 ) -> Result<Response, Problem> {
     let reason = asked.reason()?;
-    let mut said: Map<String, Value> = body.read()?;
-    let canary = taken(&mut said, "canary")?.unwrap_or(CANARY_USUAL);
-    let max_failures = taken(&mut said, "max_failures")?.unwrap_or(MAX_FAILURES_USUAL);
-    let then_rate = taken(&mut said, "then_rate")?.unwrap_or(THEN_RATE_USUAL);
+    let read = |body: &Body| {
+        let mut said: Map<String, Value> = body.read()?;
+        Ok(Redrive {
+            canary: taken(&mut said, "canary")?.unwrap_or(CANARY_USUAL),
+            max_failures: taken(&mut said, "max_failures")?.unwrap_or(MAX_FAILURES_USUAL),
+            then_rate: taken(&mut said, "then_rate")?.unwrap_or(THEN_RATE_USUAL),
+            selection: selection(said)?,
+        })
+    };
+    let plan = body.read_by(&app, read).await?;
     // What runs later is what was looked at now: the caller's own letters, and no others of their
     // ids.
-    let selection = only(letters_within(&app, &caller, selection(said)?).await?)?;
     let plan = Redrive {
-        canary,
-        max_failures,
-        then_rate,
-        selection,
+        selection: only(letters_within(&app, &caller, plan.selection).await?)?,
+        ..plan
     };
     let dead = letters(&app, &caller).because(reason);
     // What is written down is run, whatever becomes of the caller or of the look at it.
@@ -396,7 +400,8 @@ pub(super) async fn delete(
     body: Body,
 ) -> Result<Response, Problem> {
     let reason = asked.reason()?;
-    let parts = letters_within(&app, &caller, selection(body.read()?)?).await?;
+    let selection = body.read_by(&app, |body| selection(body.read()?)).await?;
+    let parts = letters_within(&app, &caller, selection).await?;
     change(
         letters(&app, &caller).because(reason),
         parts,

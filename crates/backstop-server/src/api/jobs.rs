@@ -13,10 +13,12 @@ use axum::extract::State;
 use axum::response::Response;
 use backstop::core::WorkerName;
 use backstop::core::amend::{Action, Filter, Selection};
+use backstop::core::limits::LARGE_BYTES_MIN;
 use backstop::core::port::StoreError;
 use backstop::search::{Search, SearchText};
 use backstop::{JobId, QueueName};
 use serde::Deserialize;
+use std::sync::Arc;
 use utoipa::IntoParams;
 
 /// Which jobs.
@@ -150,22 +152,19 @@ pub(super) async fn show(
     At(id): At<String>,
     Asked(asked): Asked<QueueAsked>,
 ) -> Result<Response, Problem> {
-    let (id, reach) = (JobId::from_text(&id), caller.reach());
+    let id = JobId::from_text(&id);
     let job = meant_job(&app, &caller, id, asked.queue()?.as_ref()).await?;
-    let config = app.config();
-    let max_attempts = config.max_attempts(&job);
-    let shown = |mut shape: JobShape<'_>| {
-        narrow(reach, shape.errors_mut());
-        ok(&shape)
+    let (config, bytes) = (app.config(), job.payload.len());
+    let _turn = if bytes < LARGE_BYTES_MIN {
+        None
+    } else {
+        Some(app.reads().enter(caller.key()).await?)
     };
-    if !caller.may(Scope::Admin) {
-        return Ok(shown(JobShape::listed(
-            &job,
-            max_attempts,
-            &config.redaction,
-        )));
-    }
-    if config.redaction.payload(job.payload.as_bytes()) != job.payload.as_bytes() {
+    let is_whole = caller.may(Scope::Admin);
+    let (redaction, payload) = (Arc::clone(&config), job.payload.clone());
+    let has_secrets =
+        move || is_whole && redaction.redaction.payload(payload.as_bytes()) != payload.as_bytes();
+    if app.large().answer(bytes, has_secrets).await? {
         // What others are not shown is written down before it is.
         let seen = async { Ok::<_, StoreError>((1, ())) };
         let audit = app.backstop().audit(caller.name());
@@ -173,7 +172,18 @@ pub(super) async fn show(
             .around("job payload", serde_json::json!({ "ids": [job.id] }), seen)
             .await?;
     }
-    Ok(shown(JobShape::new(&job, max_attempts, &config.redaction)))
+    large(&app, bytes, move || {
+        let max_attempts = config.max_attempts(&job);
+        let shape = if is_whole {
+            JobShape::new
+        } else {
+            JobShape::listed
+        };
+        let mut shape = shape(&job, max_attempts, &config.redaction);
+        narrow(caller.reach(), shape.errors_mut());
+        ok(&shape)
+    })
+    .await
 }
 
 /// Remove a job with its history. A running one is to be cancelled first.

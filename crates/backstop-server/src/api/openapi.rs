@@ -45,13 +45,44 @@ fn narrow(document: &mut Value) {
             for parameter in parameters.into_iter().flatten() {
                 let name = parameter["name"].as_str().unwrap_or_default();
                 if let Some(schema) = of_parameter(path, name) {
-                    parameter["schema"] = schema;
+                    // An empty one says nothing: a form sends all of its fields.
+                    parameter["schema"] = match parameter["in"].as_str() {
+                        Some("query") => json!({ "anyOf": [schema, { "const": "" }] }),
+                        _ => schema,
+                    };
                 }
             }
         }
     }
     for (field, schema) in [
         ("NewJob/properties/queue", name(QUEUE_NAME_MAX)),
+        (
+            "NewJob/properties/kind",
+            nullable(text(KIND_BYTES_MAX, "^[^\\x00]+$")),
+        ),
+        (
+            "BulkAction/properties/action",
+            json!({ "type": "string", "enum": ["retry", "cancel", "delete", "move"] }),
+        ),
+        (
+            "BulkAction/properties/of",
+            json!({ "type": ["string", "null"], "enum": ["jobs", "dead", null] }),
+        ),
+        ("BulkAction/properties/to", nullable(name(QUEUE_NAME_MAX))),
+        (
+            "DeadSelection/properties/ids",
+            json!({ "type": "array", "minItems": 1, "items": { "type": "string", "minLength": 1 } }),
+        ),
+        (
+            "DeadSelection/properties/matching",
+            json!({ "type": "object", "minProperties": 1 }),
+        ),
+        (
+            "DeadSelection/properties/oldest",
+            json!({ "type": "integer", "minimum": 1 }),
+        ),
+        ("DeadSelection/properties/queue", name(QUEUE_NAME_MAX)),
+        ("DeadSelection/properties/all", json!({ "const": true })),
         ("NewJob/properties/delay", duration()),
         (
             "NewJob/properties/priority",
@@ -59,6 +90,14 @@ fn narrow(document: &mut Value) {
         ),
         ("Lease/properties/queues/items", name(QUEUE_NAME_MAX)),
         ("End/properties/retry_in", duration()),
+        // What was never handed out is stale, whatever it is.
+        ("End/properties/lease", json!({})),
+        ("Held/properties/lease", json!({})),
+        ("Lease/properties/pid", whole_number(u32::MAX)),
+        ("Lease/properties/concurrency", whole_number(u32::MAX)),
+        ("Beat/properties/pid", whole_number(u32::MAX)),
+        ("Beat/properties/concurrency", whole_number(u32::MAX)),
+        ("Error/properties/http_status", whole_number(u16::MAX)),
     ] {
         if let Some(described) = document.pointer_mut(&format!("/components/schemas/{field}")) {
             let description = described.get("description").cloned();
@@ -68,6 +107,15 @@ fn narrow(document: &mut Value) {
                 .for_each(|text| described["description"] = text);
         }
     }
+    if let Some(selection) = document.pointer_mut("/components/schemas/DeadSelection") {
+        let alone = |field: &str| json!({ "required": [field], "not": { "required": ["queue"] } });
+        selection["oneOf"] = json!([
+            { "required": ["ids"] },
+            alone("matching"),
+            { "required": ["oldest", "queue"] },
+            alone("all"),
+        ]);
+    }
 }
 
 fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
@@ -75,21 +123,24 @@ fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
         "queue" | "q" => name(QUEUE_NAME_MAX),
         "s" if path.starts_with("/v1/streams/") => name(STREAM_NAME_MAX),
         "state" => json!({ "type": "string", "enum": State::ALL.map(State::as_str) }),
-        "limit" => json!({ "type": "integer" }),
+        "limit" => json!({ "type": "number" }),
         "holding" => json!({ "type": "boolean" }),
         "window" => json!({ "type": "string", "enum": ["5m", "1h", "24h", "7d"] }),
         "fingerprint" => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{16}$" }),
         "since" | "until" => json!({ "type": "string", "format": "date-time" }),
-        "kind" => {
-            json!({ "type": "string", "minLength": 1, "maxLength": KIND_BYTES_MAX, "pattern": "^[ -~]+$" })
-        }
+        "kind" => text(KIND_BYTES_MAX, "^[^\\x00]+$"),
         "text" => json!({ "type": "string", "minLength": 1, "maxLength": SEARCH_CHARS_MAX }),
-        "reason" => {
-            json!({ "type": "string", "maxLength": REASON_CHARS_MAX, "pattern": "^[!-~][ -~]*$" })
+        "reason" => text(REASON_CHARS_MAX, &format!("^[^\\s{HIDDEN}][^{HIDDEN}]*$")),
+        // What these lists give out as `next`; anything else is refused.
+        "cursor" if ["/v1/jobs", "/v1/dead", "/v1/audit"].contains(&path) => {
+            json!({ "type": "string", "pattern": "^[!-~]+$" })
         }
         _ => return None,
     })
 }
+
+/// Characters that a reason has none of: controls, line ends, and what turns text around.
+const HIDDEN: &str = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069";
 
 /// The priorities of a job.
 const PRIORITIES: [Option<&str>; 5] = [
@@ -104,8 +155,26 @@ fn name(max: usize) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": max, "pattern": "^[A-Za-z0-9._-]+$" })
 }
 
+/// Text of a length from 1 to `max`.
+fn text(max: usize, pattern: &str) -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": max, "pattern": pattern })
+}
+
+fn whole_number(max: impl Into<u32>) -> Value {
+    json!({ "type": ["integer", "null"], "minimum": 0, "maximum": max.into() })
+}
+
+fn nullable(mut schema: Value) -> Value {
+    schema["type"] = json!([schema["type"], "null"]);
+    schema
+}
+
+/// Durations that are never too long; a few that are longer, or have a fraction, are taken too.
 fn duration() -> Value {
-    json!({ "type": ["string", "null"], "pattern": "^([0-9]{1,4}(ms|s|m|h)|[0-9]{1,3}d)$" })
+    let days = "[0-9]{1,3}|[12][0-9]{3}|3[0-5][0-9]{2}|36[0-5][0-9]|3660";
+    let pattern =
+        format!("^([0-9]{{1,11}}ms|[0-9]{{1,8}}s|[0-9]{{1,6}}m|[0-9]{{1,4}}h|({days})d)$");
+    json!({ "type": ["string", "null"], "pattern": pattern })
 }
 
 /// The route that shows it: `/openapi.json`.

@@ -1,6 +1,7 @@
 //! What goes wrong, told to programs: `application/problem+json`, with a detail that says what to
 //! do.
 
+use super::read::escaped;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -234,7 +235,7 @@ impl IntoResponse for Problem {
             detail: &self.detail,
             count: self.count,
         };
-        let body = serde_json::to_vec(&shape).unwrap_or_default();
+        let body = escaped(serde_json::to_vec(&shape).unwrap_or_default());
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(

@@ -142,7 +142,7 @@ async fn push(
 fn one_job(app: &App, now: Time, body: &Body) -> Result<NewJob, Problem> {
     let written: NewJobShape<'_> = body.read()?;
     written
-        .job(&body.0, None, now, || app.backstop().new_id())
+        .job(&body.bytes, None, now, || app.backstop().new_id())
         .map_err(|error| bad(&error, None))
 }
 
@@ -157,7 +157,7 @@ fn jobs(
     let written = written.jobs.0;
     let (mut jobs, mut bytes) = (Vec::<NewJob>::with_capacity(written.len()), 0);
     for (at, written) in written.into_iter().enumerate() {
-        let job = written.job(&body.0, jobs.last(), now, || app.backstop().new_id());
+        let job = written.job(&body.bytes, jobs.last(), now, || app.backstop().new_id());
         let mut job = job.map_err(|error| bad(&error, Some(at)))?;
         reach.check(&job.queue)?;
         job.trace = trace;

@@ -2,45 +2,70 @@
 
 use super::Problem;
 use crate::App;
-use crate::turns::Crowded;
+use crate::access::Caller;
+use crate::turns::{Crowded, Turn};
 use crate::wire::list::TOO_MANY;
+use axum::body::HttpBody;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use backstop::core::limits::LARGE_BYTES_MIN;
+use backstop::core::terminal::escaped_json;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// How many entries a list has if nobody says.
 const LIMIT_USUAL: usize = 50;
 /// The most a list has.
 const LIMIT_MAX: usize = 1_000;
 
-/// The bytes of a request.
-pub(super) struct Body(pub(super) Bytes);
+/// The bytes of a request. Those of a large one take one of the places of its caller, from before
+/// they are received: nobody fills the memory, or the queue to be parsed, for everybody.
+pub(super) struct Body {
+    pub(super) bytes: Bytes,
+    _turn: Option<Turn>,
+}
 
-impl<S: Send + Sync> FromRequest<S> for Body {
+impl FromRequest<App> for Body {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let read = Bytes::from_request(request, state).await;
-        read.map(Self).map_err(|rejection: BytesRejection| match rejection.status() {
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let turn = match caller_of_large(&request) {
+            Some(caller) => Some(app.bodies().enter(&caller).await?),
+            None => None,
+        };
+        let read = Bytes::from_request(request, app).await;
+        let bytes = read.map_err(|rejection: BytesRejection| match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(
                 "the request is larger than its limit: 1 MB a job, 8 MB a batch. Send less at once, or store large data elsewhere and push its address",
             ),
             _ => Problem::bad(format_args!("the request could not be read: {}", rejection.body_text())),
-        })
+        })?;
+        let turn = turn.filter(|_| bytes.len() >= LARGE_BYTES_MIN);
+        Ok(Self { bytes, _turn: turn })
     }
+}
+
+/// Who sends a body that is large, or may be: its length need not be known before its end.
+fn caller_of_large(request: &Request) -> Option<Arc<str>> {
+    let length = request.body().size_hint().upper();
+    let is_small = length.is_some_and(|length| length < LARGE_BYTES_MIN as u64);
+    let caller = request.extensions().get::<Caller>();
+    caller
+        .filter(|_| !is_small)
+        .map(|caller| Arc::clone(caller.key()))
 }
 
 impl Body {
     /// What the request says.
     pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
-        serde_json::from_slice(&self.0).map_err(|error| unreadable(&error))
+        serde_json::from_slice(&self.bytes).map_err(|error| unreadable(&error))
     }
 
     /// What `read` makes of the request; a large one is read off the serving threads.
@@ -49,14 +74,16 @@ impl Body {
         app: &App,
         read: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        app.large().body(self.0.len(), move || read(&self)).await?
+        app.large()
+            .body(self.bytes.len(), move || read(&self))
+            .await?
     }
 
     /// What the request says, if it says anything.
     pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(
         &'a self,
     ) -> Result<T, Problem> {
-        if self.0.iter().all(u8::is_ascii_whitespace) {
+        if self.bytes.iter().all(u8::is_ascii_whitespace) {
             Ok(T::default())
         } else {
             self.read()
@@ -194,7 +221,7 @@ pub(super) fn clamped(number: f64, max: usize) -> usize {
 /// A result as JSON. `size` is about how many bytes it takes.
 pub(super) fn json(status: StatusCode, shape: &impl Serialize, size: usize) -> Response {
     match written(shape, size) {
-        Ok(body) => typed(status, body),
+        Ok(body) => typed(status, escaped(body)),
         Err(problem) => problem.into_response(),
     }
 }
@@ -226,6 +253,19 @@ pub(super) fn written(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Pr
     Ok(body)
 }
 
+/// The same JSON without characters that a terminal acts on: answers are looked at with curl.
+/// Leases are not: a worker gets its payload byte for byte.
+pub(super) fn escaped(body: Vec<u8>) -> Vec<u8> {
+    // One of these bytes is in each of the characters that JSON leaves raw.
+    if !body.iter().any(|byte| matches!(byte, 0x7f | 0xc2 | 0xe2)) {
+        return body;
+    }
+    match std::str::from_utf8(&body) {
+        Ok(text) => escaped_json(text).into_bytes(),
+        Err(_) => body,
+    }
+}
+
 /// An answer whose body is JSON.
 pub(super) fn typed(status: StatusCode, body: impl IntoResponse) -> Response {
     let kind = HeaderValue::from_static("application/json");
@@ -252,7 +292,10 @@ mod tests {
     #[test]
     fn what_is_wrong_in_a_body_is_said_in_words_of_json() {
         let check = |text: &str, expected: &str| {
-            let body = Body(Bytes::copy_from_slice(text.as_bytes()));
+            let body = Body {
+                bytes: Bytes::copy_from_slice(text.as_bytes()),
+                _turn: None,
+            };
             let problem = body
                 .read::<crate::wire::work::SettleShape<'_>>()
                 .unwrap_err();

@@ -16,13 +16,20 @@ use axum::extract::State;
 use axum::response::Response;
 use backstop::config::StreamConfig;
 use backstop::core::limits::{OFFER_MAX, PAYLOAD_BYTES_MAX};
+use backstop::core::stream::OffStep;
 use backstop::operate::Changes;
-use backstop::streams::{Offered, Reading, Record, Resume, Standing, Stream, WhichKeys};
+use backstop::streams::{Grids, Offered, Reading, Record, Resume, Standing, Stream, WhichKeys};
 use backstop::{StreamKey, StreamName};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
 use utoipa::{IntoParams, ToSchema};
+
+/// Keys of one call whose steps are looked at. Each takes a read of the store.
+const GRIDS_MAX: usize = 10;
 
 /// Which keys.
 #[derive(Deserialize, IntoParams)]
@@ -38,31 +45,60 @@ pub(super) struct KeysAsked {
 }
 
 /// Records that come in together; a record alone may also be the whole body.
-#[derive(Deserialize, ToSchema)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "records: an object with a list `records`"
-)]
+#[derive(Serialize, ToSchema)]
 #[schema(as = StreamRecords)]
-pub(super) struct RecordsShape<'a> {
+pub(super) struct RecordsShape {
     /// Each is `{"key","position","payload","step"?,"tenant"?}`, or whatever the configuration says
     /// where key and position are in.
-    #[serde(borrow)]
-    #[schema(value_type = Vec<Value>, max_items = 5000)]
-    records: List<&'a RawValue, OFFER_MAX>,
+    #[schema(max_items = 5000)]
+    records: Vec<Value>,
 }
 
-/// Whether a body holds many records.
-#[derive(Deserialize)]
-struct ManyShape {
-    records: Option<IgnoredAny>,
+/// A body as it is read: many records, or one that is all of it. The list is read no further than
+/// its bound.
+enum OfferedBody<'a> {
+    Many(List<&'a RawValue, OFFER_MAX>),
+    One,
+}
+
+impl<'de> Deserialize<'de> for OfferedBody<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OfferedBodyVisitor)
+    }
+}
+
+struct OfferedBodyVisitor;
+
+impl<'de> Visitor<'de> for OfferedBodyVisitor {
+    type Value = OfferedBody<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("records: an object with a list `records`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        let (mut records, mut other) = (None, None);
+        while let Some(field) = fields.next_key::<Cow<'de, str>>()? {
+            if field == "records" && records.is_none() {
+                records = fields.next_value()?;
+            } else {
+                fields.next_value::<IgnoredAny>()?;
+                other = other.or(Some(field));
+            }
+        }
+        match (records, other) {
+            (Some(_), Some(other)) => Err(A::Error::unknown_field(&other, &["records"])),
+            (Some(records), None) => Ok(OfferedBody::Many(records)),
+            (None, _) => Ok(OfferedBody::One),
+        }
+    }
 }
 
 /// Put records into a stream; whoever serves it handles them in order. When it is answered, those
 /// held are durable.
 #[utoipa::path(
     post, path = "/streams/{s}/records", tag = "streams", params(("s" = String, Path, description = "The stream")),
-    request_body = RecordsShape<'_>,
+    request_body = RecordsShape,
     responses(
         (status = 200, body = OfferedTogetherShape),
         (status = 429, description = "Their keys keep as many records as they can", body = ProblemShape<'_>, content_type = "application/problem+json"),
@@ -71,6 +107,7 @@ struct ManyShape {
 )]
 pub(super) async fn offer(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     At(stream): At<String>,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -83,35 +120,51 @@ pub(super) async fn offer(
         .iter()
         .map(|record| (record.key.clone(), record.position))
         .collect();
-    let answers = stream_of(&app, &name)?.offer(records).await?;
+    let stream = stream_of(&app, &name)?;
+    let off_steps = off_steps(&app, &caller, &stream, &records).await;
+    let answers = stream.offer(records).await?;
     if !answers.is_empty() && answers.iter().all(|answer| *answer == Offered::Full) {
         return Err(Problem::full(
             "their keys keep as many records as they can; see that the stream is served, and that no key is halted",
         ));
     }
-    let results = places.into_iter().zip(answers);
-    let results =
-        results.map(|((key, position), offered)| OfferedShape::new(key, position, offered));
+    let results = places.into_iter().zip(answers).zip(off_steps);
+    let results = results.map(|(((key, position), offered), off_step)| {
+        OfferedShape::new(key, position, offered, off_step)
+    });
     Ok(ok(&OfferedTogetherShape {
         results: results.collect(),
     }))
+}
+
+/// Where each record is, if that is off the grid of its key. A caller that has as many reads under
+/// way as it may pushes all the same, and learns nothing of this.
+async fn off_steps(
+    app: &App,
+    caller: &Caller,
+    stream: &Stream,
+    records: &[Record],
+) -> Vec<Option<OffStep>> {
+    let turn = app.reads().enter_now(caller.key());
+    let mut grids = Grids::new(if turn.is_some() { GRIDS_MAX } else { 0 });
+    let mut off_steps = Vec::with_capacity(records.len());
+    for record in records {
+        off_steps.push(grids.off_step(stream, record).await);
+    }
+    off_steps
 }
 
 fn records(app: &App, name: &StreamName, body: &Body) -> Result<Vec<Record>, Problem> {
     let config = app.config();
     let usual = StreamConfig::default();
     let reading = Reading::new(config.streams.get(name).unwrap_or(&usual), None);
-    let is_many = body
-        .read::<ManyShape>()
-        .is_ok_and(|many| many.records.is_some());
-    if !is_many {
-        return Ok(vec![record(&reading, &body.0, "")?]);
-    }
-    let written: RecordsShape<'_> = body.read()?;
+    let OfferedBody::Many(written) = body.read()? else {
+        return Ok(vec![record(&reading, &body.bytes, "")?]);
+    };
     let read = |(at, raw): (usize, &&RawValue)| {
         record(&reading, raw.get().as_bytes(), &format!("record {at}: "))
     };
-    written.records.0.iter().enumerate().map(read).collect()
+    written.0.iter().enumerate().map(read).collect()
 }
 
 /// A record, or what is wrong with the one that `which` names.

@@ -44,15 +44,17 @@ pub(super) async fn lease(
     Extension(attendance): Extension<Arc<Attendance>>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let asked: LeaseShape<'_> = body.read()?;
-    if asked.queues.is_empty() || asked.queues.len() > CLAIM_QUEUES_MAX {
-        return Err(Problem::bad(format_args!(
-            "`queues` names 1 to {CLAIM_QUEUES_MAX} queues, not {}",
-            asked.queues.len()
-        )));
+    let asked: LeaseShape<'_> = body.read().map_err(|problem| {
+        // The only list there is.
+        let has_too_many = problem.status() == StatusCode::PAYLOAD_TOO_LARGE;
+        if has_too_many { queue_count() } else { problem }
+    })?;
+    if asked.queues.0.is_empty() {
+        return Err(queue_count());
     }
     asked
         .queues
+        .0
         .iter()
         .try_for_each(|queue| caller.reach().check(queue))?;
     let (about, max, worker) = (
@@ -77,7 +79,7 @@ pub(super) async fn lease(
         wait: asked
             .wait_ms
             .map_or(Span::ZERO, |wait| millis(wait, WAIT_MAX)),
-        queues: asked.queues,
+        queues: asked.queues.0,
         about: about.clone(),
     };
     let found = delivery::look(&app, Arc::clone(&attendance), ask).await?;
@@ -93,6 +95,12 @@ pub(super) async fn lease(
         Ok(typed(StatusCode::OK, found.carried_by(answer)))
     };
     app.large().lease(size, write).await?
+}
+
+fn queue_count() -> Problem {
+    Problem::bad(format_args!(
+        "`queues` names 1 to {CLAIM_QUEUES_MAX} queues"
+    ))
 }
 
 /// End runs. Telling the same end again is harmless, and `applied` for as long as the job is kept;

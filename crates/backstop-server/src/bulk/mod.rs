@@ -14,6 +14,7 @@ pub(crate) use preview::{is_kept, kept};
 pub use report::{Deed, Plan, Report, Standing, Target, Which};
 
 use crate::App;
+use crate::turns::{CallerTurns, Turn};
 use backstop::Backstop;
 use backstop::audit::{Audit, Reason};
 use backstop_core::limits::CELLS_MAX;
@@ -24,25 +25,41 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Runs that one server has under way at a time.
 const RUNS_MAX: usize = 4;
+/// And so many of one caller: nobody keeps everybody else out alone.
+const CALLER_RUNS_MAX: usize = RUNS_MAX - 1;
 /// Ended runs that stay listed.
 const ENDED_MAX: usize = 50;
 
 const PREFIX: &str = "bulk/";
 
 /// The runs that this server has under way.
-#[derive(Clone)]
-pub struct Runs(Arc<Semaphore>);
+pub struct Runs {
+    places: Arc<Semaphore>,
+    callers: CallerTurns,
+}
+
+/// The place of one run, free again when dropped.
+struct Place {
+    _of_all: OwnedSemaphorePermit,
+    _of_caller: Turn,
+}
 
 impl Default for Runs {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(RUNS_MAX)))
+        Self {
+            places: Arc::new(Semaphore::new(RUNS_MAX)),
+            callers: CallerTurns::new(CALLER_RUNS_MAX, 0),
+        }
     }
 }
 
 impl Runs {
-    /// A place for one more, if there is one.
-    fn enter(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok()
+    /// A place for one more run of this caller, if there is one.
+    fn enter(&self, who: &str) -> Option<Place> {
+        Some(Place {
+            _of_caller: self.callers.enter_now(&who.into())?,
+            _of_all: Arc::clone(&self.places).try_acquire_owned().ok()?,
+        })
     }
 }
 
@@ -62,8 +79,8 @@ pub(crate) async fn resume(app: &App) -> Answer<()> {
         let silent =
             read(&cell).filter(|report| report.standing(app.backstop().now()) == Standing::Silent);
         let Some(report) = silent else { continue };
-        let Some(permit) = app.runs().enter() else {
-            return Ok(());
+        let Some(place) = app.runs().enter(&report.who) else {
+            continue;
         };
         let (id, log) = (report.id.clone(), app.backstop().audit(&report.who));
         if let Some(run) = run::Run::take(app, report, cell.version, &log).await? {
@@ -72,7 +89,7 @@ pub(crate) async fn resume(app: &App) -> Answer<()> {
                 who = log.who(),
                 "a bulk action whose server is gone goes on here"
             );
-            run.spawn(permit);
+            run.spawn(place);
         }
     }
     Ok(())
@@ -97,9 +114,10 @@ impl Bulk {
         }
     }
 
-    /// Starts a run; answers its id, or `None` if this server has too many under way.
+    /// Starts a run; answers its id, or `None` if this server, or its caller, has too many under
+    /// way.
     pub async fn start(&self, plan: Plan) -> Answer<Option<String>> {
-        let Some(permit) = self.app.runs().enter() else {
+        let Some(place) = self.app.runs().enter(self.log.who()) else {
             return Ok(None);
         };
         self.forget_old().await?;
@@ -110,14 +128,15 @@ impl Bulk {
             self.backstop.now(),
         );
         let id = report.id.clone();
-        run::Run::begin(&self.app, report).await?.spawn(permit);
+        run::Run::begin(&self.app, report).await?.spawn(place);
         Ok(Some(id))
     }
 
     /// Lets a run go on whose server is gone, now and whatever was asked of it; `None` if this
-    /// server has too many under way, `Some(false)` if it has ended or somebody runs it.
+    /// server, or its caller, has too many under way, `Some(false)` if it has ended or somebody runs
+    /// it.
     pub async fn resume(&self, id: &str) -> Answer<Option<bool>> {
-        let Some(permit) = self.app.runs().enter() else {
+        let Some(place) = self.app.runs().enter(self.log.who()) else {
             return Ok(None);
         };
         let Some(cell) = self.cell(id).await? else {
@@ -136,7 +155,7 @@ impl Bulk {
         let Some(run) = run::Run::take(&self.app, wanted, cell.version, &self.log).await? else {
             return Ok(Some(false));
         };
-        run.spawn(permit);
+        run.spawn(place);
         Ok(Some(true))
     }
 
@@ -164,10 +183,10 @@ impl Bulk {
         let change = async {
             self.ask_to_stop(id)
                 .await
-                .map(|stopped| (u64::from(stopped), stopped))
+                .map(|stopped| (stopped.then_some(1), stopped))
         };
         self.log
-            .around("bulk stop", serde_json::json!({ "run": id }), change)
+            .around_change("bulk stop", serde_json::json!({ "run": id }), change)
             .await
     }
 
@@ -281,4 +300,21 @@ fn read(cell: &Cell) -> Option<Report> {
         tracing::error!(cell = %cell.name, "the report of a bulk action cannot be read");
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_caller_leaves_a_place_to_others() {
+        let runs = Runs::default();
+        let of_flood: Vec<Place> = (0..RUNS_MAX).map_while(|_| runs.enter("flood")).collect();
+        assert_eq!(of_flood.len(), CALLER_RUNS_MAX);
+        let of_ada: Vec<Place> = (0..RUNS_MAX).map_while(|_| runs.enter("ada")).collect();
+        assert_eq!(of_ada.len(), 1);
+        assert!(runs.enter("grace").is_none(), "all places are taken");
+        drop(of_flood);
+        assert!(runs.enter("grace").is_some());
+    }
 }

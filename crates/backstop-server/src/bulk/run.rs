@@ -1,7 +1,7 @@
 //! Runs one: a step, a note of how far it is, the next step.
 
 use super::report::{Deed, Report, Which};
-use super::{Written, read, swap};
+use super::{Place, Written, read, swap};
 use crate::App;
 use backstop::Backstop;
 use backstop::audit::{Audit, Noted};
@@ -12,7 +12,6 @@ use backstop_core::limits::AMEND_MAX;
 use backstop_core::port::{Amended, Amendment, Answer, StoreError};
 use backstop_core::{State, Time};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Dead letters looked at in one step.
 const LETTERS_MAX: usize = 200;
@@ -113,11 +112,11 @@ impl Run {
     }
 
     /// Goes on in the background; the place is its own as long.
-    pub(super) fn spawn(self, permit: OwnedSemaphorePermit) {
+    pub(super) fn spawn(self, place: Place) {
         let tasks = self.app.tasks().clone();
         tasks.spawn(async move {
             self.go().await;
-            drop(permit);
+            drop(place);
         });
     }
 

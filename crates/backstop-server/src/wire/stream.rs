@@ -3,7 +3,7 @@
 use crate::history::Alarms;
 use backstop::core::Payload;
 use backstop::core::redact::Redaction;
-use backstop::core::stream::{Alarm, OffStepRecord, StoredRecord};
+use backstop::core::stream::{Alarm, OffStep, OffStepRecord, StoredRecord};
 use backstop::streams::{KeyStatus, Offered, Standing, StoredKey, StreamStatus};
 use backstop::why::record::why_record;
 use backstop::{StreamKey, StreamName, Time};
@@ -404,11 +404,39 @@ pub struct OfferedShape {
     pub position: i64,
     /// held, duplicate or full.
     pub result: &'static str,
+    /// Where it is, if that is not a whole number of steps from the record before it or from the
+    /// watermark. Ahead of the watermark it is handled in its turn, and the steps go on from it;
+    /// behind the watermark it is dropped as a duplicate. Only the first 10 keys of a call are
+    /// looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off_step: Option<OffStepPlace>,
+}
+
+/// A position that is off the step, and what the steps are counted from.
+#[derive(Serialize, ToSchema, Debug)]
+#[schema(as = OffStep)]
+pub struct OffStepPlace {
+    /// The position.
+    pub position: i64,
+    /// The step it is not on.
+    pub step: i64,
+    /// What the steps are counted from.
+    pub from: i64,
+}
+
+impl From<OffStep> for OffStepPlace {
+    fn from(off: OffStep) -> Self {
+        Self {
+            position: off.position,
+            step: off.step,
+            from: off.from,
+        }
+    }
 }
 
 impl OfferedShape {
     /// What became of the record of this key and position.
-    pub const fn new(key: StreamKey, position: i64, offered: Offered) -> Self {
+    pub fn new(key: StreamKey, position: i64, offered: Offered, off_step: Option<OffStep>) -> Self {
         let result = match offered {
             Offered::Held => "held",
             Offered::Duplicate => "duplicate",
@@ -418,6 +446,7 @@ impl OfferedShape {
             key,
             position,
             result,
+            off_step: off_step.map(OffStepPlace::from),
         }
     }
 }

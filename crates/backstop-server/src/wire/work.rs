@@ -4,7 +4,7 @@ use super::PayloadShape;
 use super::list::List;
 use super::push::Text;
 use backstop::core::failure::{Cause, ErrorReport};
-use backstop::core::limits::{BEAT_LEASES_MAX, SETTLE_MAX};
+use backstop::core::limits::{BEAT_LEASES_MAX, CLAIM_QUEUES_MAX, SETTLE_MAX};
 use backstop::core::verdict::{Advice, Ending};
 use backstop::remote::{Handed, Said, Ticket};
 use backstop::workers::About;
@@ -25,8 +25,8 @@ const RELEASED_WAIT: Span = Span::secs(1);
 #[schema(as = Lease)]
 pub struct LeaseShape<'a> {
     /// From where: 1 to 256 queues.
-    #[schema(value_type = Vec<String>)]
-    pub queues: Vec<QueueName>,
+    #[schema(value_type = Vec<String>, min_items = 1, max_items = 256)]
+    pub queues: List<QueueName, CLAIM_QUEUES_MAX>,
     /// At most so many, over all queues: 1 if not said, and never more than 1000. With 0, or less,
     /// none is taken and nothing is waited for.
     #[serde(default)]

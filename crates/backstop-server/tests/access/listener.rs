@@ -191,6 +191,25 @@ async fn whoever_there_is_no_room_for_is_told_so_at_once() {
     answered_again(serving.address()).await;
 }
 
+#[tokio::test]
+async fn connections_that_send_nothing_keep_nobody_out_and_whoever_was_let_in_stays() {
+    let (_site, serving) = serve("connections_max = 3\n").await;
+    let mut ours = connect(serving.address()).await;
+    ours.write_all(ASK).await.unwrap();
+    assert!(answer(&mut ours).await.starts_with("HTTP/1.1 200"));
+    let mut flood = Vec::new();
+    for _ in 0..20 {
+        let mut stranger = connect(serving.address()).await;
+        stranger.write_all(b"G").await.unwrap();
+        flood.push(stranger);
+    }
+    let mut newcomer = connect(serving.address()).await;
+    newcomer.write_all(ASK).await.unwrap();
+    assert!(answer(&mut newcomer).await.starts_with("HTTP/1.1 200"));
+    ours.write_all(ASK).await.unwrap();
+    assert!(answer(&mut ours).await.starts_with("HTTP/1.1 200"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_address_takes_all_the_room_for_itself() {
     let folder = tempfile::tempdir().unwrap();

@@ -221,6 +221,10 @@ async fn secrets_in_what_is_looked_for_stand_neither_in_the_audit_nor_in_redrive
             "{path}: {}",
             answer.text
         );
+        if !path.ends_with("redrive") {
+            assert!(api.audit().await.is_empty(), "nothing was found");
+            continue;
+        }
         // A redrive goes on behind its answer.
         let noted = async {
             while api.audit().await.is_empty() {

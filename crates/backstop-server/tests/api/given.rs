@@ -41,7 +41,11 @@ pub(crate) fn config(text: &str) -> Config {
 
 /// The routes as `serve` mounts them, asked by a caller with these rights.
 pub(crate) fn router(app: &App, scopes: &[Scope]) -> Router {
-    let caller = Caller::new("ada", scopes.iter().copied().collect::<Scopes>());
+    router_for(app, "ada", scopes)
+}
+
+fn router_for(app: &App, caller: &str, scopes: &[Scope]) -> Router {
+    let caller = Caller::new(caller, scopes.iter().copied().collect::<Scopes>());
     let (api, _) = OpenApiRouter::new()
         .nest("/v1", api::routes())
         .split_for_parts();
@@ -68,6 +72,17 @@ pub(crate) fn on(backstop: Backstop, clock: Arc<ManualClock>, text: &str, scopes
         backstop,
         clock,
     }
+}
+
+/// One API, asked by two administrators.
+pub(crate) fn given_for(callers: [&str; 2]) -> [Api; 2] {
+    let Test { backstop, clock } = start();
+    let app = App::new(backstop.clone(), config(""), "");
+    callers.map(|caller| Api {
+        router: router_for(&app, caller, &[Scope::Admin]),
+        backstop: backstop.clone(),
+        clock: Arc::clone(&clock),
+    })
 }
 
 impl Api {

@@ -37,6 +37,28 @@ async fn the_length_of_a_list_is_clamped_whatever_is_asked() {
 }
 
 #[tokio::test]
+async fn answers_write_controls_out_and_a_worker_gets_its_payload_byte_for_byte() {
+    let api = given();
+    let is_raw = |text: &str| text.contains(['\u{7f}', '\u{9b}', '\u{202e}']);
+    let hostile = "a\u{7f}b\u{9b}31mc\u{202e}d";
+    let job = json!({ "queue": "q", "kind": hostile, "payload": hostile, "id": "a" });
+    assert!(is_raw(&job.to_string()));
+    api.post("/v1/jobs", job).await.ok();
+    for path in ["/v1/jobs", "/v1/jobs/a", "/v1/jobs/a/why"] {
+        let answer = api.get(path).await;
+        assert!(!is_raw(&answer.text), "{path}: {}", answer.text);
+    }
+    assert_eq!(api.get("/v1/jobs/a").await.ok()["payload"], hostile);
+    let asked = json!({ "queues": [hostile] });
+    let answer = api.post("/v1/lease", asked).await;
+    assert!(!is_raw(&answer.text), "{}", answer.text);
+    assert!(answer.problem(400).contains(hostile));
+    let answer = api.post("/v1/lease", json!({ "queues": ["q"] })).await;
+    let payload = json!(hostile).to_string();
+    assert!(answer.text.contains(&payload), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn parameters_that_mean_nothing_are_named() {
     let api = given();
     let checks = [

@@ -1,14 +1,20 @@
 //! What there is too much of: lists, delays, policies, names of workers.
 
-use crate::given::given;
-use axum::http::Method;
+use crate::given::{given, given_for};
+use axum::body::Body;
+use axum::http::{Method, StatusCode};
 use backstop::Span;
 use backstop::core::limits::{
-    BEAT_LEASES_MAX, ENQUEUE_JOBS_MAX, OFFER_MAX, RETRY_STEPS_MAX, SETTLE_MAX,
-    WORKERS_OF_CALLER_MAX,
+    BEAT_LEASES_MAX, CALLER_BODIES_MAX, CALLER_BODIES_WAITING_MAX, CALLER_READS_MAX,
+    CALLER_READS_WAITING_MAX, CLAIM_QUEUES_MAX, ENQUEUE_JOBS_MAX, OFFER_MAX, RETRY_STEPS_MAX,
+    SETTLE_MAX, WORKERS_OF_CALLER_MAX,
 };
+use bytes::Bytes;
+use futures_util::future::join_all;
+use futures_util::stream::pending;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 #[tokio::test]
 async fn a_list_is_read_up_to_its_bound_and_no_further() {
@@ -40,17 +46,89 @@ async fn a_list_is_read_up_to_its_bound_and_no_further() {
         ),
     ] {
         let list = format!(r#"{{"{name}":[{}"#, vec![entry; max + 1].join(","));
-        // Whoever read on would find out that this is no JSON. Records are looked over once, to see
-        // whether they are several.
-        let end = if name == "records" { "]}" } else { ",!!" };
-        let detail = api.ask(Method::POST, path, list + end).await.problem(413);
+        // Whoever read on would find out that this is no JSON.
+        let detail = api.ask(Method::POST, path, list + ",!!").await.problem(413);
         assert!(
             detail.contains(&format!("at most {max} go into one request")),
             "{detail}"
         );
     }
+    let retry = r#"{"queue":"q","payload":0,"retry":{"kind""#;
+    for (path, begin, entry, max, said) in [
+        (
+            "/v1/lease",
+            r#"{"queues":["#.to_owned(),
+            r#""q""#,
+            CLAIM_QUEUES_MAX,
+            "1 to 256 queues",
+        ),
+        (
+            "/v1/jobs",
+            format!(r#"{retry}:"steps","delays":["#),
+            r#""1s""#,
+            RETRY_STEPS_MAX,
+            "1 to 100 delays",
+        ),
+        (
+            "/v1/jobs",
+            format!(r#"{retry}:"progressive","bands":["#),
+            r#"{"until":"1d","every":"5m"}"#,
+            RETRY_STEPS_MAX,
+            "1 to 100 bands",
+        ),
+    ] {
+        let list = begin + &vec![entry; max + 1].join(",") + ",!!";
+        let detail = api.ask(Method::POST, path, list).await.problem(400);
+        assert!(detail.contains(said), "{detail}");
+    }
     let page = api.get("/v1/jobs").await.ok();
     assert_eq!(page["jobs"], json!([]), "nothing was pushed");
+}
+
+#[tokio::test]
+async fn large_bodies_of_one_caller_keep_none_of_another_out() {
+    let [many, one] = given_for(["many", "one"]);
+    // Bodies that never end: so many are received, and so many wait for that.
+    for _ in 0..CALLER_BODIES_MAX + CALLER_BODIES_WAITING_MAX {
+        let many = many.clone();
+        tokio::spawn(async move {
+            let endless = Body::from_stream(pending::<Result<Bytes, Infallible>>());
+            many.ask(Method::POST, "/v1/jobs/batch", endless).await
+        });
+    }
+    tokio::task::yield_now().await;
+    let job = json!({ "queue": "q", "payload": "x".repeat(300 << 10) });
+    let batch = json!({ "jobs": [job] });
+    let detail = many
+        .post("/v1/jobs/batch", batch.clone())
+        .await
+        .problem(503);
+    assert!(detail.contains("nothing was done"), "{detail}");
+    one.post("/v1/jobs/batch", batch).await.ok();
+    // What is small needs no place.
+    many.push("q", "small").await;
+}
+
+#[tokio::test]
+async fn one_caller_looks_at_a_few_large_jobs_at_once() {
+    let api = given();
+    for (name, bytes, refused) in [
+        ("small", 1, 0),
+        (
+            "large",
+            1_000_000,
+            100 - CALLER_READS_MAX - CALLER_READS_WAITING_MAX,
+        ),
+    ] {
+        let job = json!({ "queue": "q", "payload": "x".repeat(bytes), "id": name });
+        api.post("/v1/jobs", job).await.ok();
+        let address = format!("/v1/jobs/{name}");
+        let answers = join_all((0..100).map(|_| api.get(&address))).await;
+        let busy = answers
+            .iter()
+            .filter(|answer| answer.status == StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(busy.count(), refused, "{name}");
+    }
 }
 
 #[tokio::test]

@@ -279,7 +279,9 @@ async fn texts_that_stand_for_something_say_what_they_can_be() {
         let parameters = document["paths"][path]["get"]["parameters"]
             .as_array()
             .unwrap();
-        parameters.iter().find(|one| one["name"] == name).unwrap()["schema"].clone()
+        let schema = &parameters.iter().find(|one| one["name"] == name).unwrap()["schema"];
+        // Or it is empty.
+        schema.pointer("/anyOf/0").unwrap_or(schema).clone()
     };
     assert_eq!(
         parameter("/v1/jobs", "queue")["pattern"],
@@ -292,7 +294,21 @@ async fn texts_that_stand_for_something_say_what_they_can_be() {
             .len(),
         7
     );
-    assert_eq!(parameter("/v1/jobs", "limit")["type"], "integer");
+    assert_eq!(parameter("/v1/jobs", "limit")["type"], "number");
+    assert_eq!(parameter("/v1/jobs", "kind")["pattern"], r"^[^\x00]+$");
+    assert_eq!(parameter("/v1/jobs", "cursor")["pattern"], "^[!-~]+$");
+    let schema = |pointer: &str| document.pointer(&format!("/components/schemas/{pointer}"));
+    let queues = schema("Lease/properties/queues").unwrap();
+    assert_eq!(
+        (&queues["minItems"], &queues["maxItems"]),
+        (&json!(1), &json!(256)),
+        "{queues}"
+    );
+    assert_eq!(
+        schema("BulkAction/properties/action/enum"),
+        Some(&json!(["retry", "cancel", "delete", "move"]))
+    );
+    assert!(schema("DeadSelection/oneOf").is_some());
     assert_eq!(
         parameter("/v1/kinds", "window")["enum"],
         json!(["5m", "1h", "24h", "7d"])

@@ -46,6 +46,34 @@ async fn records_are_held_once_alone_or_together() {
 }
 
 #[tokio::test]
+async fn the_answer_names_records_that_are_off_the_step() {
+    let api = given();
+    let push = async |position| {
+        let body = record("a", position);
+        api.post("/v1/streams/uptime/records", body).await.ok()["results"][0].take()
+    };
+    // Nobody serves the stream: the steps are counted from the record that waits before it.
+    assert_eq!(push(60).await.get("off_step"), None);
+    assert_eq!(
+        push(150).await["off_step"],
+        json!({ "position": 150, "step": 60, "from": 60 })
+    );
+    assert_eq!(push(210).await.get("off_step"), None);
+    assert_eq!(push(100).await["off_step"]["from"], 60);
+    let standing = Standing {
+        step: Some(60),
+        ..Standing::default()
+    };
+    standing_at(&api, "uptime", "b", 600, standing).await;
+    let records = json!({ "records": [record("b", 630), record("b", 690), record("b", 570)] });
+    let answer = api.post("/v1/streams/uptime/records", records).await.ok();
+    let from: Vec<&Value> = (0..3)
+        .map(|at| &answer["results"][at]["off_step"]["from"])
+        .collect();
+    assert_eq!(from, [&json!(600), &Value::Null, &json!(600)]);
+}
+
+#[tokio::test]
 async fn a_configured_stream_takes_records_as_they_are() {
     let api = given_with("[streams.uptime]\nkey = \"/id\"\nposition = \"/at\"\nstep = \"1m\"\n");
     let answer = api

@@ -3,6 +3,7 @@
 use crate::given::{Api, given, given_with};
 use axum::http::Method;
 use backstop::{JobId, Span};
+use backstop_server::access::Scope;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -712,6 +713,39 @@ async fn vanish(api: &Api, name: &str) {
     let settlements =
         backstop::core::blame::judge_vanished(&seized, &BTreeSet::new(), api.backstop.now());
     store.settle(settlements, api.backstop.now()).await.unwrap();
+}
+
+/// Each of three workers of these names takes the job from another server than the one before, and
+/// vanishes.
+async fn three_deaths(names: [&str; 3]) {
+    let api = given();
+    let other = api.with_scopes(&[Scope::Admin]);
+    let servers = [&api, &other];
+    api.push("q", "poison").await;
+    for (death, name) in names.into_iter().enumerate() {
+        let asked = json!({ "queues": ["q"], "worker": name });
+        let leased = servers[death % 2].post("/v1/lease", asked).await.ok();
+        assert_eq!(
+            leased["jobs"].as_array().unwrap().len(),
+            1,
+            "run {} of {names:?}",
+            death + 1
+        );
+        vanish(&api, "poison").await;
+    }
+    assert_eq!(api.state("poison").await, "dead");
+    let letter = api.get("/v1/dead").await.ok()["dead"][0].take();
+    assert_eq!(letter["reason"], "crashed_worker", "{names:?}");
+}
+
+#[tokio::test]
+async fn three_deaths_of_a_worker_that_keeps_its_name_bury_a_job_on_two_servers() {
+    three_deaths(["pod-0", "pod-0", "pod-0"]).await;
+}
+
+#[tokio::test]
+async fn three_deaths_of_workers_with_new_names_bury_a_job_on_two_servers() {
+    three_deaths(["pod-0", "pod-1", "pod-2"]).await;
 }
 
 #[tokio::test]

@@ -146,7 +146,7 @@ async fn a_worker_is_quieted_resumed_and_stopped_and_hears_of_it() {
 }
 
 #[tokio::test]
-async fn an_order_is_one_entry_of_the_audit_and_nobody_is_no_worker() {
+async fn an_order_is_one_entry_of_the_audit_and_one_to_nobody_is_none() {
     let api = given();
     api.post("/v1/beat", json!({ "worker": "w1" })).await.ok();
     for order in ["quiet", "resume", "stop"] {
@@ -167,15 +167,9 @@ async fn an_order_is_one_entry_of_the_audit_and_nobody_is_no_worker() {
         .into_iter()
         .map(|entry| (entry.what, entry.count))
         .collect();
-    assert_eq!(entries.len(), 6, "{entries:?}");
+    assert_eq!(entries.len(), 3, "{entries:?}");
     for order in ["quiet", "resume", "stop"] {
-        for count in [Some(0), Some(1)] {
-            let entry = (format!("worker {order}"), count);
-            assert_eq!(
-                entries.iter().filter(|one| **one == entry).count(),
-                1,
-                "{entry:?} in {entries:?}"
-            );
-        }
+        let entry = (format!("worker {order}"), Some(1));
+        assert!(entries.contains(&entry), "{entry:?} in {entries:?}");
     }
 }

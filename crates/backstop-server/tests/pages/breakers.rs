@@ -140,12 +140,7 @@ async fn a_worker_is_quieted_resumed_and_stopped_and_says_who_asked() {
     site.post("/workers/stop", "name=nobody").await;
     assert_eq!(
         said(&site).await,
-        [
-            "worker quiet",
-            "worker resume",
-            "worker stop",
-            "worker stop"
-        ]
+        ["worker quiet", "worker resume", "worker stop"]
     );
     assert_eq!(
         site.post("/workers/stop", "").await.status,

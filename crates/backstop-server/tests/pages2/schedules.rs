@@ -182,12 +182,8 @@ async fn it_is_run_paused_and_resumed_with_one_entry_each() {
         .collect();
     assert_eq!(
         told,
-        [
-            "schedule resume",
-            "schedule pause",
-            "schedule resume",
-            "schedule trigger"
-        ]
+        ["schedule resume", "schedule pause", "schedule trigger"],
+        "a resume of what is not paused is no entry"
     );
 }
 

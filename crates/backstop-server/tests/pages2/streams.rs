@@ -5,8 +5,8 @@ use axum::http::StatusCode;
 use backstop::core::lease::{LeaseNumber, WorkerName};
 use backstop::core::port::{Advance, KeyLease, Take, Then, Wanted};
 use backstop::core::stream::{Ahead, Change, Missed, Wait};
-use backstop::streams::{Record, Standing};
-use backstop::{Payload, Span, StreamKey, StreamName};
+use backstop::streams::{Event, Record, Standing, StreamSettings};
+use backstop::{Fail, Payload, Span, StreamKey, StreamName};
 use backstop_server::access::Scopes;
 
 const CONFIG: &str = "[streams.uptime]\nstep = \"1m\"\n";
@@ -173,6 +173,29 @@ async fn a_key_shows_its_gap_its_wait_its_misses_and_hides_secrets() {
     assert!(!page.contains("hunter2"), "{page}");
     // Two waits are over, the one under way ends in 20 s, and 30 + 60 + 60 s are left.
     assert!(page.contains("in 2 min 50 s"), "{page}");
+}
+
+#[tokio::test]
+async fn a_key_shows_what_was_off_its_step_and_what_became_of_it() {
+    let site = Site::new(CONFIG);
+    let stream = site.test.backstop.stream("uptime").unwrap();
+    let handler = |_: Event| async { Ok::<(), Fail>(()) };
+    let running = stream.serve(StreamSettings::default(), handler).unwrap();
+    for position in [60_000, 180_000, 120_000] {
+        let record = Record {
+            step: 300_000,
+            ..record("a", position)
+        };
+        running.handle(vec![record]).await.unwrap();
+    }
+    running.stop().await;
+    let page = site.page("/streams/uptime/keys/a").await;
+    for part in [
+        "180000 is not on the step of 300000 from 60000</th><td>handled; the steps go on from it",
+        "120000 is not on the step of 300000 from 180000</th><td>dropped as a duplicate",
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
 }
 
 #[tokio::test]

@@ -162,13 +162,7 @@ impl DeadLetters {
         let selection = each_in_short(parts, |part: &DeadSelection| part.in_short(&self.redaction));
         let entry = self.log.note(what, selection).await?;
         let done = self.apply_each(parts, action, changed).await;
-        self.log
-            .note_end(
-                entry,
-                changed.count,
-                done.as_ref().err().map(ToString::to_string),
-            )
-            .await;
+        self.log.note_done(entry, changed.count, &done).await;
         done
     }
 

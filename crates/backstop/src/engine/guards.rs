@@ -6,10 +6,10 @@
 //! breaker are told to nobody.
 
 use super::Engine;
-use crate::breakers::{GATE, GuardName, SharedBreaker, SharedGate, gate_of};
+use crate::breakers::{GATE, GuardName, SharedBreaker, SharedGate, gate_of, log_change};
 use crate::shared::{cells, read, update};
 use crate::worker::QueueSettings;
-use backstop_core::breaker::{Admission, Admitted, Breaker, BreakerStatus, Phase, Sign, Signal};
+use backstop_core::breaker::{Admission, Admitted, Breaker, Phase, Sign, Signal};
 use backstop_core::gate::{Gate, GateNews, GateSettings, Shut};
 use backstop_core::port::Answer;
 use backstop_core::{Kind, Lease, Outcome, QueueName, Span, State, Time};
@@ -607,12 +607,10 @@ async fn tell_breaker(engine: &Engine, queue: &QueueName, signals: &[Signal]) ->
         before
     })
     .await?;
-    tell_change(
-        engine,
-        &name,
-        before,
-        &breaker.state.status(&breaker.settings, engine.now()),
-    );
+    let status = breaker.state.status(&breaker.settings, engine.now());
+    if log_change(&name, before, &status) {
+        engine.guards.changed.notify_one();
+    }
     engine.guards.lock().breakers.insert(queue.clone(), breaker);
     Ok(())
 }
@@ -628,48 +626,10 @@ async fn tell_one_gate(engine: &Engine, of: &KindOf, told: &GateNews) -> Answer<
         before
     })
     .await?;
-    tell_change(
-        engine,
-        &name,
-        before,
-        &gate.state.status(&gate.settings, engine.now()).breaker,
-    );
+    let status = gate.state.status(&gate.settings, engine.now());
+    if log_change(&name, before, &status.breaker) {
+        engine.guards.changed.notify_one();
+    }
     engine.guards.lock().gates.insert(of.clone(), gate);
     Ok(())
-}
-
-fn tell_change(engine: &Engine, name: &GuardName, before: Phase, after: &BreakerStatus) {
-    if before == after.state {
-        return;
-    }
-    let cause = after
-        .events
-        .last()
-        .map(|event| event.why.as_str())
-        .unwrap_or_default();
-    let (queue, what) = (
-        name.queue(),
-        if name.kind().is_some() {
-            "gate"
-        } else {
-            "breaker"
-        },
-    );
-    let (word, kind) = (name.word(after.state), name.kind().map(Kind::as_str));
-    match after.state {
-        Phase::Open => {
-            let probe = after
-                .next_probe_at
-                .map(|at| format!(", one is tried at {at}"))
-                .unwrap_or_default();
-            tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs wait{probe}");
-        }
-        Phase::HalfOpen => {
-            tracing::info!(%queue, kind, cause, "{what} {word}: {name}; a few of its jobs are tried");
-        }
-        Phase::Closed => {
-            tracing::warn!(%queue, kind, cause, "{what} {word}: {name}; its jobs run again")
-        }
-    }
-    engine.guards.changed.notify_one();
 }

@@ -3,7 +3,7 @@
 
 use super::Remote;
 use super::back::{self, Stuck};
-use crate::breakers::{GuardName, SharedBreaker, SharedGate, gate_of};
+use crate::breakers::{GuardName, SharedBreaker, SharedGate, gate_of, log_change};
 use crate::engine::meters;
 use crate::shared::{read, update};
 use backstop_core::blame::is_suspect;
@@ -371,19 +371,20 @@ impl Remote<'_> {
         let Some(absent) = self.breaker_of(queue) else {
             return Ok(());
         };
-        let (name, now) = (
-            GuardName::Breaker(queue.clone()).cell(),
-            self.backstop.now(),
-        );
+        let (name, now) = (GuardName::Breaker(queue.clone()), self.backstop.now());
         let has_failure = signals.iter().any(|signal| signal.sign == Sign::Failure);
-        update(self.backstop, &name, absent, |breaker| {
+        let (breaker, before) = update(self.backstop, &name.cell(), absent, |breaker| {
+            let before = breaker.state.phase(&breaker.settings, now);
             // Successes of a calm breaker are told to nobody: a healthy service costs no write.
             if has_failure || !breaker.state.is_calm() {
                 breaker.state.record(&breaker.settings, signals, now);
             }
+            before
         })
-        .await
-        .map(drop)
+        .await?;
+        let status = breaker.state.status(&breaker.settings, now);
+        log_change(&name, before, &status);
+        Ok(())
     }
 
     async fn tell_gate(&self, queue: &QueueName, kind: &Kind, told: &GateNews) -> Answer<()> {
@@ -392,19 +393,23 @@ impl Remote<'_> {
             .map(|settings| settings.gate)
             .unwrap_or_default();
         let (name, now) = (
-            GuardName::Gate(queue.clone(), kind.clone()).cell(),
+            GuardName::Gate(queue.clone(), kind.clone()),
             self.backstop.now(),
         );
         let absent = SharedGate {
             settings,
             state: Gate::default(),
         };
-        update(self.backstop, &name, absent, |gate| {
+        let (gate, before) = update(self.backstop, &name.cell(), absent, |gate| {
+            let before = gate.state.phase(&gate.settings, now);
             gate.settings = settings;
             gate.state.hear(&settings, told, now);
+            before
         })
-        .await
-        .map(drop)
+        .await?;
+        let status = gate.state.status(&gate.settings, now);
+        log_change(&name, before, &status.breaker);
+        Ok(())
     }
 
     fn breaker_of(&self, queue: &QueueName) -> Option<SharedBreaker> {

@@ -40,6 +40,7 @@ mod dead;
 mod drain;
 mod event;
 mod fields;
+mod grid;
 mod hand;
 mod handler;
 mod leases;
@@ -57,6 +58,7 @@ pub use backstop_core::stream::{
 pub use dead::{letters_of, letters_queue};
 pub use event::{Effect, Event};
 pub use fields::{BadFields, Fields, StepField};
+pub use grid::Grids;
 pub use handler::{Command, StreamHandler};
 pub use operate::{Forgotten, Stream};
 pub use reading::Reading;

@@ -139,16 +139,21 @@ impl Stream {
 
     /// Takes a disabled key's records again; whether it was disabled.
     pub async fn enable(&self, key: &StreamKey) -> Answer<bool> {
+        let is_disabled = self.is_disabled(key).await?;
+        if is_disabled {
+            self.clear(key, false).await?;
+        }
+        Ok(is_disabled)
+    }
+
+    /// Whether the records of a key are ignored.
+    pub(crate) async fn is_disabled(&self, key: &StreamKey) -> Answer<bool> {
         let Some(stored) = self.key(key).await? else {
             return Ok(false);
         };
         let window =
-            Window::load(stored).map_err(|error| StoreError::corrupt("enabling a key", error))?;
-        if !window.standing().disabled {
-            return Ok(false);
-        }
-        self.clear(key, false).await?;
-        Ok(true)
+            Window::load(stored).map_err(|error| StoreError::corrupt("reading a key", error))?;
+        Ok(window.standing().disabled)
     }
 
     /// Sets a halted key going again, with the record it halted at or past it; whether it was

@@ -1,18 +1,16 @@
 //! Put records into a stream.
 
-mod grid;
-
 use crate::commands::push::lines::{Line, LineReader};
 use crate::commands::push::source::Source;
 use crate::context::Context;
 use crate::output::progress;
 use crate::output::words::{count, counted};
 use crate::trouble::{Trouble, Verdict};
-use backstop::streams::{Offered, Reading, Record, StepField, Stream};
+use backstop::core::stream::OffStep;
+use backstop::streams::{Grids, Offered, Reading, Record, StepField, Stream};
 use backstop::{Payload, StreamKey, StreamName};
 use backstop_server::wire::stream::OfferedShape;
 use clap::Args;
-use grid::Grids;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -20,6 +18,8 @@ use std::path::PathBuf;
 const BATCH: usize = 1_000;
 /// Bad lines that are named one by one.
 const NAMED_MAX: u64 = 20;
+/// Keys that are looked at in one run; records of further ones are pushed unlooked at.
+const KEYS_MAX: usize = 1_000;
 
 /// Which records.
 #[derive(Args, Debug)]
@@ -139,14 +139,14 @@ async fn push_one(
         .stream(args.stream.as_str())
         .map_err(Trouble::misuse)?;
     let (key, position) = (record.key.clone(), record.position);
-    let off_step = Grids::default().off_step(&stream, &record).await;
+    let off_step = Grids::new(KEYS_MAX).off_step(&stream, &record).await;
     let answer = stream
         .offer(vec![record])
         .await?
         .first()
         .copied()
         .unwrap_or(Offered::Full);
-    let shape = OfferedShape::new(key, position, answer);
+    let shape = OfferedShape::new(key, position, answer, off_step);
     if context.output.is_json() {
         context.output.json(&shape)?;
     } else {
@@ -157,13 +157,22 @@ async fn push_one(
     if let Some(off) = off_step {
         context
             .output
-            .warn(format!("{}: {off}. {}", shape.key, grid::fate(&off)));
+            .warn(format!("{}: {off}. {}", shape.key, fate(&off)));
     }
     Ok(if answer == Offered::Full {
         Verdict::FallsShort
     } else {
         Verdict::Fine
     })
+}
+
+/// What will become of a record that is off the grid.
+const fn fate(off: &OffStep) -> &'static str {
+    if off.position > off.from {
+        "It is handled in its turn, and the steps go on from it"
+    } else {
+        "Behind the watermark it is dropped as a duplicate"
+    }
 }
 
 fn no_step() -> Trouble {
@@ -192,7 +201,7 @@ async fn load(
     let (mut buffer, mut batch, mut tally) =
         (Vec::new(), Vec::with_capacity(BATCH), Tally::default());
     let mut last_problem = String::new();
-    let mut grids = Grids::default();
+    let mut grids = Grids::new(KEYS_MAX);
     loop {
         let line = lines.next(&mut buffer)?;
         let is_end = line.is_none();
@@ -209,7 +218,7 @@ async fn load(
                             let (line, key) = (lines.number(), &record.key);
                             context
                                 .output
-                                .warn(format!("line {line}: {key}: {off}. {}", grid::fate(&off)));
+                                .warn(format!("line {line}: {key}: {off}. {}", fate(&off)));
                         }
                     }
                     batch.push(record);

@@ -217,7 +217,7 @@ pub(in crate::pages) async fn start(
         return Ok(see(&view.at(&format!("/jobs/runs/{id}"))));
     }
     let note = Note::refused(
-        "This server is busy with as many bulk actions as it takes; nothing was changed. Wait for one to end.",
+        "As many bulk actions are under way as this server takes, or takes from one person; nothing was changed. Wait for one to end.",
     );
     Ok(note.on(view.app().base(), &back.to_string()))
 }

@@ -25,13 +25,12 @@ fn one_job_is_in_and_the_same_id_is_the_same_job() {
         text.stdout,
         format!("{} same\n", first["id"].as_str().unwrap())
     );
-    for (queue, payload) in [("emails", "1"), ("others", r#"{"to":"ada"}"#)] {
-        let said = place
-            .run(["push", queue, payload, "--id", "order-17"])
-            .succeeded()
-            .stderr;
-        assert!(said.contains("nothing was pushed for it"), "{said}");
-    }
+    let other_payload = place.run(["push", "emails", "1", "--id", "order-17"]);
+    let warning = other_payload.succeeded().stderr;
+    assert!(warning.contains("nothing was pushed for it"), "{warning}");
+    place
+        .run(["push", "others", r#"{"to":"ada"}"#, "--id", "order-17"])
+        .complains(1, &["a job of another queue has the id"]);
     let job = place.job("order-17");
     assert_eq!(
         (&job["kind"], &job["payload"]),
@@ -218,7 +217,7 @@ fn flags_shape_the_job() {
         "--priority",
         "high",
         "--at",
-        "2099-01-01T00:00:00Z",
+        "2035-01-01T00:00:00Z",
         "--retry",
         retry,
     ]);
@@ -229,7 +228,7 @@ fn flags_shape_the_job() {
     );
     assert_eq!(
         (&job["run_at"], &job["max_attempts"]),
-        (&json!("2099-01-01T00:00:00Z"), &json!(7))
+        (&json!("2035-01-01T00:00:00Z"), &json!(7))
     );
     place.json(["push", "q", "1", "--id", "b", "--delay", "1h"]);
     assert_eq!(place.job("b")["state"], "scheduled");
@@ -258,7 +257,7 @@ fn wrong_use_is_told_apart_from_failure() {
             "--delay",
             "1s",
             "--at",
-            "2099-01-01T00:00:00Z",
+            "2035-01-01T00:00:00Z",
         ])
         .complains(2, &["--at"]);
     place

@@ -46,11 +46,12 @@ fn the_audit_tells_the_reason_of_each_change() {
         .unwrap()
         .execute_batch("CREATE TABLE t (id)")
         .unwrap();
-    let letters = ["b", "c"].map(|id| {
+    let letters = ["b", "c", "d"].map(|id| {
         format!(r#"{{"id":"{id}","queue":"q","error":"boom","original_job":{{"payload":1}}}}"#)
     });
     place.write("letters.ndjson", &letters.join("\n"));
     place.json(["push", "q", "1", "--id", "a"]);
+    place.json(["push", "q", "1", "--id", "z"]);
     place.json([
         "stream",
         "push",
@@ -76,7 +77,7 @@ fn the_audit_tells_the_reason_of_each_change() {
         "dead import letters.ndjson",
         "dead requeue b",
         "dead move c --to r",
-        "dead delete --all --yes",
+        "dead delete d --yes",
         "dead clear --all --yes",
         "breaker open q",
         "breaker reset q",

@@ -162,7 +162,7 @@ async fn the_statement_is_text_with_parameters() {
                 &"q",
                 &"k",
                 &"{}",
-                &"2200-01-01",
+                &"tomorrow",
                 &nothing,
                 &nothing,
                 &nothing,

@@ -307,7 +307,7 @@ impl Breaker {
         for signal in signals {
             match self.state {
                 State::Closed if signal.epoch == self.epoch => {
-                    self.record_call(settings, signal.sign, now)
+                    self.record_call(settings, signal.sign, now);
                 }
                 State::HalfOpen { first_epoch, .. }
                     if (first_epoch..self.epoch).contains(&signal.epoch) =>

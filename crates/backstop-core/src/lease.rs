@@ -225,7 +225,7 @@ mod tests {
         let now = Time::from_millis(100_000_000);
         let ahead = |secs| now.after(Span::secs(secs));
         let check = |until, seen, expected| {
-            assert_eq!(moved_back(until, seen, now), expected, "{until} {seen}")
+            assert_eq!(moved_back(until, seen, now), expected, "{until} {seen}");
         };
         check(ahead(7_215), ahead(7_200), Some(ahead(15)));
         check(ahead(7_200), ahead(7_200), Some(now));

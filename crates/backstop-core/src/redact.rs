@@ -184,7 +184,7 @@ fn value_end(bytes: &[u8], from: usize) -> usize {
                     .iter()
                     .take_while(|byte| is_scalar(**byte))
                     .count()
-                    .max(1)
+                    .max(1);
             }
         }
         if depth == 0 {

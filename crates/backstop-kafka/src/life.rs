@@ -65,7 +65,7 @@ impl Life {
                 start,
             };
             let beside = beside(scope, "backstop-kafka-commit", move || {
-                committer.run(&orders)
+                committer.run(&orders);
             })
             .and_then(|()| beside(scope, "backstop-kafka-lag", move || surveyor.run(&stop)));
             let end = match beside {

@@ -129,7 +129,7 @@ impl Post {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "no hints from other processes; polling goes on")
+                    tracing::debug!(%error, "no hints from other processes; polling goes on");
                 }
             }
             let pause = wait.mul_f64(rand::rng().random_range(0.5..1.0));

@@ -94,7 +94,7 @@ pub(crate) async fn page(link: &Link, query: &PageQuery, after: Option<Place>) -
         Some(state) if query.filter.fingerprint.is_some() && state != State::Dead => {}
         Some(State::Ready) => walk.ready(link).await?,
         Some(state @ (State::Done | State::Dead | State::Cancelled)) => {
-            walk.finished(link, state).await?
+            walk.finished(link, state).await?;
         }
         _ => walk.single(link).await?,
     }

@@ -164,7 +164,7 @@ impl Address {
         match option.split_once('=') {
             Some(("prefix", prefix)) => self.prefix = checked_prefix(prefix)?,
             Some(("ca", file)) if self.tls == Tls::Verified => {
-                self.ca = Some(unescape(file)?.into())
+                self.ca = Some(unescape(file)?.into());
             }
             _ => return Err(OpenError::Option),
         }

@@ -205,7 +205,7 @@ impl Registry {
                     Ok(()) if self.known().paid(&owed) => break,
                     Ok(()) => {}
                     Err(error) => {
-                        tracing::debug!(%error, "the registry of queues still does not answer")
+                        tracing::debug!(%error, "the registry of queues still does not answer");
                     }
                 }
             }

@@ -87,7 +87,7 @@ pub(crate) fn page(db: &Connection, query: &PageQuery, after: Option<&Place>) ->
         }
         Some(State::Running) => walk.arrivals(db, LIST_RUNNING, after)?,
         None if query.filter.fingerprint.is_some() => {
-            walk.arrivals(db, LIST_DEAD_ARRIVALS, after)?
+            walk.arrivals(db, LIST_DEAD_ARRIVALS, after)?;
         }
         None => walk.arrivals(db, LIST_ALL, after)?,
     }

@@ -315,7 +315,7 @@ impl Audit {
             ..noted.entry.clone()
         };
         if let Err(error) = update(&self.backstop, &noted.name, noted.entry, |entry| {
-            *entry = ended.clone()
+            *entry = ended.clone();
         })
         .await
         {

@@ -296,13 +296,13 @@ impl Breakers<'_> {
         match name {
             GuardName::Breaker(_) => {
                 update(self.0, &name.cell(), usual_breaker(), |breaker| {
-                    breaker.state.reset(why, now)
+                    breaker.state.reset(why, now);
                 })
                 .await?;
             }
             GuardName::Gate(..) => {
                 update(self.0, &name.cell(), usual_gate(), |gate| {
-                    gate.state.reset(why, now)
+                    gate.state.reset(why, now);
                 })
                 .await?;
             }
@@ -317,13 +317,13 @@ impl Breakers<'_> {
         match name {
             GuardName::Breaker(_) => {
                 update(self.0, &name.cell(), usual_breaker(), |breaker| {
-                    breaker.state.force_open(why, now)
+                    breaker.state.force_open(why, now);
                 })
                 .await?;
             }
             GuardName::Gate(..) => {
                 update(self.0, &name.cell(), usual_gate(), |gate| {
-                    gate.state.shut_by_hand(why, now)
+                    gate.state.shut_by_hand(why, now);
                 })
                 .await?;
             }

@@ -434,7 +434,7 @@ fn batches(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
         bytes += job.payload.len();
         match batches.last_mut() {
             Some(batch) if batch.len() < ENQUEUE_JOBS_MAX && bytes <= ENQUEUE_BYTES_MAX => {
-                batch.push(job)
+                batch.push(job);
             }
             _ => {
                 bytes = job.payload.len();

@@ -88,7 +88,7 @@ pub(crate) async fn announce(
         ..known.clone()
     };
     update(backstop, &cell(worker), Known::default(), |standing| {
-        standing.clone_from(&said)
+        standing.clone_from(&said);
     })
     .await?;
     Ok(())

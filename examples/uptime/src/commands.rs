@@ -59,7 +59,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         options.mode = *mode;
         let bar = progress_bar(*mode, world.trace.len());
         let ran = play(&world, &seen, &options, folder, &|taken| {
-            bar.set_position(taken as u64)
+            bar.set_position(taken as u64);
         })?;
         bar.finish_and_clear();
         figures.push(report::measure(&world, &seen, *mode, &ran));

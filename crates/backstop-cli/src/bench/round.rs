@@ -50,7 +50,7 @@ pub(super) async fn measure(
     let mut repetitions = Vec::with_capacity(args.repeat);
     for repetition in 1..=args.repeat {
         let say = |what: &str| {
-            bar.set_message(format!("{what}{beside}, {repetition} of {}", args.repeat))
+            bar.set_message(format!("{what}{beside}, {repetition} of {}", args.repeat));
         };
         repetitions.push(repeat(place, backstop, args, &say).await?);
     }

@@ -57,7 +57,7 @@ impl Rig {
                 return admitted.calls.to_string();
             }
             ("g", calls) => {
-                gate.give_back(settings, self.epoch, calls.parse().expect("a number"), now)
+                gate.give_back(settings, self.epoch, calls.parse().expect("a number"), now);
             }
             ("+", span) => self.now = now.after(span.parse().expect("a span")),
             ("-", span) => self.now = now.before(span.parse().expect("a span")),

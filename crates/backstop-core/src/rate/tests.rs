@@ -165,7 +165,7 @@ fn a_limit_that_was_lowered_is_met_at_once_and_blocks_no_longer_than_its_own_buc
 #[test]
 fn what_is_over_the_limit_goes_back_until_there_is_room_unless_over_says_how_long() {
     let check = |limit: RateLimit, free_in: Span, expected: Span| {
-        assert_eq!(limit.back_for(free_in), expected)
+        assert_eq!(limit.back_for(free_in), expected);
     };
     check(limit(5, "1s"), Span::millis(200), Span::millis(200));
     check(limit(5, "1s"), Span::millis(3), BACK_MIN);

@@ -330,7 +330,7 @@ fn a_fixed_time_that_is_repeated_fires_once_the_first() {
 #[test]
 fn a_rhythm_goes_by_elapsed_time() {
     let berlin = |cron, from, until, expected: &[&str]| {
-        check_instants(cron, "Europe/Berlin", from, until, expected)
+        check_instants(cron, "Europe/Berlin", from, until, expected);
     };
     let (gap, after_gap) = ("2026-03-29T00:00:00Z", "2026-03-29T02:00:00Z");
     berlin(

@@ -115,7 +115,7 @@ impl Replay {
         }
         let count = lane.window.forget(disabled);
         self.tell(key, "forgotten", position, |effect| {
-            effect.count = Some(count)
+            effect.count = Some(count);
         });
     }
 
@@ -183,7 +183,7 @@ impl Replay {
                     };
                     match window.failed(call, rules, failure, now) {
                         Failed::Retry { until, attempt } => {
-                            self.tell_wait(key, position, until, attempt)
+                            self.tell_wait(key, position, until, attempt);
                         }
                         Failed::ForGood { .. } => {
                             window.buried(call, rules);
@@ -208,7 +208,7 @@ impl Replay {
         let (word, position) = match note {
             Note::Duplicate { position, off_step } => {
                 return self.tell(key, "duplicate", Some(position), |effect| {
-                    effect.off_step = off_step
+                    effect.off_step = off_step;
                 });
             }
             Note::Late { position } => ("late", position),

@@ -246,9 +246,9 @@ impl Desk {
             }
             bytes += written(&key);
             if bytes <= TABLE_LOCKED_BYTES_MAX {
-                self.locked.push(key)
+                self.locked.push(key);
             } else {
-                left_out += 1
+                left_out += 1;
             }
         }
         left_out

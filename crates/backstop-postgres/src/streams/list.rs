@@ -80,7 +80,7 @@ pub(super) async fn keys(link: &Link, query: &KeyQuery, now: Time) -> Answer<Vec
         left = left.saturating_sub(rows.len());
         match rows.last() {
             Some(last) if left > 0 && looked_at >= RECORDS_LOOKED_AT.into() => {
-                after = get(last, 0)?
+                after = get(last, 0)?;
             }
             _ => return Ok(keys),
         }

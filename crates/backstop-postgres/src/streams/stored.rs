@@ -43,7 +43,7 @@ pub(super) fn stored(rows: &[Row]) -> Answer<Vec<StoredKey>> {
                 highest,
             }),
             Err(error) => {
-                tracing::warn!(%error, "a key of a stream cannot be read and is left out")
+                tracing::warn!(%error, "a key of a stream cannot be read and is left out");
             }
         }
     }

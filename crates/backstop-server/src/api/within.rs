@@ -128,7 +128,7 @@ pub(super) async fn letters_within(
     match &selection {
         DeadSelection::All => across()?,
         DeadSelection::Oldest { queue, .. } | DeadSelection::Within { queue, .. } => {
-            reach.check(queue)?
+            reach.check(queue)?;
         }
         DeadSelection::Matching(filter) => {
             filter

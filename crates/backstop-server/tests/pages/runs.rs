@@ -300,7 +300,7 @@ async fn a_run_that_was_asked_to_stop_when_its_server_went_is_stopped_and_does_n
         .await;
     until_said(&site, &started.location, ">done<").await;
     cut_off(&site, &started.location, |report| {
-        report["is_stop_asked"] = true.into()
+        report["is_stop_asked"] = true.into();
     })
     .await;
     ready(&site.test.backstop, "emails", "late").await;

@@ -94,7 +94,7 @@ impl Guards {
             | Outcome::Lost { .. } => Sign::Neutral,
         };
         self.tell_gate((queue.clone(), kind.clone()), |news| {
-            news.lived(Signal { epoch, sign })
+            news.lived(Signal { epoch, sign });
         });
     }
 
@@ -402,7 +402,7 @@ async fn declare_breaker(
     };
     let name = GuardName::Breaker(queue.clone()).cell();
     let (breaker, ()) = update(&engine.backstop, &name, absent, |breaker| {
-        breaker.settings = wanted
+        breaker.settings = wanted;
     })
     .await?;
     // What is known of a breaker is kept up to date for queues that are served here; elsewhere it

@@ -138,7 +138,7 @@ async fn hear(engine: &Engine, worker_stop: &CancellationToken) -> Answer<()> {
             tracing::info!(worker = %engine.name, by = order.by, "asked to {}", told_of(order.asked));
         }
         (None, _) => {
-            tracing::info!(worker = %engine.name, "goes on: what it was asked for was taken back")
+            tracing::info!(worker = %engine.name, "goes on: what it was asked for was taken back");
         }
     }
     if is_to_stop {
@@ -184,7 +184,7 @@ impl Told {
                     card,
                     looked: now,
                     written: now,
-                })
+                });
             }
             Err(error) => {
                 tracing::debug!(%error, "who this worker is could not be told; it is tried again");

@@ -268,7 +268,7 @@ async fn settle(
                 tracing::warn!(%job, %queue, %worker, "its job was taken over, and not put back yet: its queue does not answer");
             }
             Err(error) => {
-                tracing::error!(%error, %job, %queue, "the store refused to take this job back")
+                tracing::error!(%error, %job, %queue, "the store refused to take this job back");
             }
         }
     }

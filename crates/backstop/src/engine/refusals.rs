@@ -141,7 +141,7 @@ impl Refusals {
         let mut vitals = self.lock();
         match answer {
             Err(error @ StoreError::Misuse { .. }) => {
-                self.refuse(&mut vitals, vital, true, error, now)
+                self.refuse(&mut vitals, vital, true, error, now);
             }
             answer => vitals.of[vital as usize].pass(answer.is_ok()),
         }

@@ -253,7 +253,7 @@ async fn supervise(
     match services {
         ServicesEnd::Task(task) => drop(task.await),
         ServicesEnd::Thread(thread) => {
-            drop(tokio::task::spawn_blocking(move || thread.join()).await)
+            drop(tokio::task::spawn_blocking(move || thread.join()).await);
         }
     }
     if !engine.held.is_empty() {

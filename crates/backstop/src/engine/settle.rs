@@ -290,7 +290,7 @@ pub(crate) fn tell(backstop: &Backstop, settlement: &Settlement) {
             tracing::info!(%job, %queue, next = %at, error = %plainly(history), "a run failed; it is tried again");
         }
         Outcome::Cancelled { reason, .. } => {
-            tracing::info!(%job, %queue, %reason, "a job is cancelled")
+            tracing::info!(%job, %queue, %reason, "a job is cancelled");
         }
         Outcome::Done(_)
         | Outcome::Released { .. }

@@ -133,7 +133,7 @@ fn tell(table: &Table, outcome: &Result<Pass, TableError>) {
     let table = table.name();
     match outcome {
         Err(error) => {
-            tracing::error!(%error, table, "a pass over a table failed; the next one looks again")
+            tracing::error!(%error, table, "a pass over a table failed; the next one looks again");
         }
         Ok(pass) => {
             if pass.due > 0 {

@@ -241,7 +241,7 @@ pub(super) async fn work_through(
                                 .copied()
                                 .unwrap_or(Became::Duplicate),
                         )
-                    }))
+                    }));
                 }
                 // Whoever has the key now knows nothing of these.
                 Ended::Lost { .. } => {

@@ -87,7 +87,7 @@ impl<'a> Hand<'a> {
             match self.window.next(rules, self.shared.now()) {
                 None => break,
                 Some(Step::Note(note)) => {
-                    note_down(self.shared, &mut self.became, self.window.key(), note)
+                    note_down(self.shared, &mut self.became, self.window.key(), note);
                 }
                 Some(Step::Call(call)) => {
                     // What was done is written before the next is begun, so that a crash repeats no

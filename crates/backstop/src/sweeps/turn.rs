@@ -70,7 +70,7 @@ pub(super) async fn take(
 pub(super) async fn keep(backstop: &Backstop, sweep: &Sweep, turn: &Turn) {
     let until = backstop.now().after(TURN_SPAN);
     change(backstop, sweep, turn, |own| {
-        own.until = own.until.max(until)
+        own.until = own.until.max(until);
     })
     .await;
 }

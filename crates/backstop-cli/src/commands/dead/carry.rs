@@ -252,7 +252,7 @@ async fn take_in(
             Enqueued::Inserted => report.count += 1,
             Enqueued::Same | Enqueued::Duplicate(_) => report.same += 1,
             Enqueued::Conflict => {
-                report.bad.push(BadLine { line: number, why: "a job of another queue has its id".to_owned() })
+                report.bad.push(BadLine { line: number, why: "a job of another queue has its id".to_owned() });
             }
             Enqueued::Full => report.bad.push(BadLine {
                 line: number,

@@ -47,7 +47,7 @@ fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble
         let Some(text) = text else { continue };
         output.line(paint.bold(title))?;
         for line in text.lines() {
-            output.line(paint.dim(format!("  {}", line)))?;
+            output.line(paint.dim(format!("  {line}")))?;
         }
     }
     if !letter.original_job.errors.is_empty() {

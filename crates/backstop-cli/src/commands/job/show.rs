@@ -54,7 +54,7 @@ fn tell(job: &Job, max_attempts: Option<u32>, now: Time, context: &Context) -> R
     for failure in &failures {
         output.line(error_line(failure, now))?;
         for line in trace_lines(failure) {
-            output.line(paint.dim(format!("      {}", line)))?;
+            output.line(paint.dim(format!("      {line}")))?;
         }
     }
     Ok(())

@@ -156,7 +156,7 @@ fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Res
     ))?;
     output.table(&columns(&checked.columns))?;
     for (what, why) in refused(checked) {
-        output.line(paint.bad(format!("it may not be {what}: {}", why)))?;
+        output.line(paint.bad(format!("it may not be {what}: {why}")))?;
     }
     tell_missing(table, checked, context)?;
     let wanted: Vec<&String> = checked
@@ -179,7 +179,7 @@ fn tell(table: &Table, checked: &Checked, plans: bool, context: &Context) -> Res
     }
     tell_plans(checked, plans, context)?;
     for note in &checked.notes {
-        output.note(format!("note: {}", note));
+        output.note(format!("note: {note}"));
     }
     if checked.is_fine() {
         output.blank()?;

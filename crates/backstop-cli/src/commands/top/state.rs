@@ -236,7 +236,7 @@ impl State {
             KeyCode::Char('j') | KeyCode::Down => self.go(self.at.saturating_add(1)),
             KeyCode::Char('k') | KeyCode::Up => self.go(self.at.saturating_sub(1)),
             KeyCode::Char('l') | KeyCode::PageDown => {
-                self.go(self.at.saturating_add(self.rows_fit))
+                self.go(self.at.saturating_add(self.rows_fit));
             }
             KeyCode::Char('h') | KeyCode::PageUp => self.go(self.at.saturating_sub(self.rows_fit)),
             KeyCode::Char('g') | KeyCode::Home => self.go(0),

@@ -115,7 +115,7 @@ impl DeadLetters {
         for (number, part) in picked.chunks(PART_MAX).enumerate() {
             let (name, part) = (format!("{}{number:06}", picked_of(id)), Part(part.to_vec()));
             update(&self.backstop, &name, Part::default(), |standing| {
-                *standing = part.clone()
+                *standing = part.clone();
             })
             .await?;
         }

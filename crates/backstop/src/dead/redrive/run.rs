@@ -362,12 +362,12 @@ impl<'a> Run<'a> {
                 Some(queue) => {
                     self.dead
                         .apply_within(queue, &ids, &Action::Retry, &mut changed)
-                        .await?
+                        .await?;
                 }
                 None => {
                     self.dead
                         .apply_to(&ids, &Action::Retry, &mut changed)
-                        .await?
+                        .await?;
                 }
             }
             let not: BTreeSet<JobId> = changed.refused.iter().map(|(id, _)| *id).collect();

@@ -265,7 +265,7 @@ fn sought(shape: &Shape, groups: &[Group], max_failures: Option<u32>) -> Vec<Bra
             states: &Open::ALL,
             is_ordered: false,
             condition,
-        })
+        });
     };
     if !is_joined(shape) {
         if !apart.is_empty() {

@@ -15,7 +15,7 @@ async fn fresh() -> RedisStore {
         servers::cluster()
             .masters()
             .into_iter()
-            .for_each(user::make_on)
+            .for_each(user::make_on);
     });
     let address = user::log_in(&servers::cluster().fresh_url());
     let store = RedisStore::open(&address).expect("a good address");

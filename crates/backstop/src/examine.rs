@@ -365,7 +365,7 @@ mod tests {
     async fn leases_that_expired_long_ago_and_nobody_took_over_are_a_warning() {
         let backstop = Backstop::open("memory:").await.unwrap();
         backstop
-            .push_jobs(["a", "b"].map(|id| job(id)).to_vec())
+            .push_jobs(["a", "b"].map(job).to_vec())
             .await
             .unwrap();
         let now = backstop.now();

@@ -211,7 +211,7 @@ async fn on_every_store_two_processes_share_one_limit_and_what_is_over_it_is_not
                 match job.state {
                     State::Done => assert_eq!(attempts, 1),
                     State::Scheduled => {
-                        assert_eq!((attempts, wait), (0, Span::minutes(5)), "{job:?}")
+                        assert_eq!((attempts, wait), (0, Span::minutes(5)), "{job:?}");
                     }
                     _ => unreachable!("neither done nor put off: {job:?}"),
                 }

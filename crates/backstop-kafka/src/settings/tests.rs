@@ -99,7 +99,7 @@ fn what_the_source_depends_on_is_not_the_users_to_set() {
         |settings| {
             settings
                 .properties
-                .set("security.protocol", "sasl_plaintext")
+                .set("security.protocol", "sasl_plaintext");
         },
         "fine",
     );

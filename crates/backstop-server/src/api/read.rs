@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_limit_is_brought_to_the_nearest_that_can_be() {
         let check = |text: &str, expected: usize| {
-            assert_eq!(limit(Some(text)).unwrap(), expected, "{text}")
+            assert_eq!(limit(Some(text)).unwrap(), expected, "{text}");
         };
         check("", 50);
         check("7", 7);

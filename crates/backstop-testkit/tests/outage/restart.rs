@@ -28,7 +28,7 @@ fn durable_postgres() -> Postgres {
 async fn postgres_is_restarted() {
     let server = durable_postgres();
     check("PostgreSQL restarted", &server.fresh_url(), || {
-        server.restart()
+        server.restart();
     })
     .await
     .assert_sound();

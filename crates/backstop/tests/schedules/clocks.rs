@@ -28,7 +28,7 @@ async fn a_clock_that_was_days_ahead_for_a_moment_silences_nothing() {
         place.race(2, one).await;
         place
             .ahead(Span::days(10), Span::minutes(1), async || {
-                place.race(2, one).await
+                place.race(2, one).await;
             })
             .await;
         let early = place.digests().await;
@@ -125,7 +125,7 @@ async fn an_instant_that_fell_into_a_jump_is_fired_and_what_was_fired_before_it_
         place.set("2026-11-17T08:29:00Z");
         place
             .ahead(Span::days(days), Span::minutes(6), async || {
-                place.race(2, one).await
+                place.race(2, one).await;
             })
             .await;
         place.race(3, one).await;
@@ -153,7 +153,7 @@ async fn a_schedule_that_was_first_registered_by_a_clock_that_was_ahead_counts_f
     let one = std::slice::from_ref(&daily);
     place
         .ahead(Span::days(10), Span::ZERO, async || {
-            place.race(1, one).await
+            place.race(1, one).await;
         })
         .await;
     place.race(1, one).await;

@@ -129,7 +129,7 @@ fn a_job_that_is_not_dead_does_not_fit() {
 fn a_list_in_order_of_time_ends_where_nothing_more_can_fit() {
     let job = job("1", &[]);
     let check = |filter: DeadFilter, order, expected| {
-        assert_eq!(filter.is_passed_at(&job, order), expected)
+        assert_eq!(filter.is_passed_at(&job, order), expected);
     };
     check(
         DeadFilter {

@@ -54,7 +54,7 @@ async fn three_lost_leases_bury_a_poison_job_whatever_its_worker_is_called() {
     ] {
         let test = pushed(&["poison"]).await;
         let servers = [Attendance::default(), Attendance::default()];
-        for death in 0..LOST_LEASES_MAX as usize {
+        for death in 0..LOST_LEASES_MAX {
             let handed = leased_after(&test, &servers[death % 2], restart, death as u32).await;
             assert_eq!(handed.len(), 1, "{restart:?}, run {}", death + 1);
             test.clock.advance(Span::secs(16));

@@ -123,7 +123,7 @@ async fn a_job_that_fails_again_while_others_are_retried_is_retried_once() {
         run(&test, 1 + step, |_| {
             retry_in(&test, 7_200 + step.cast_signed())
         })
-        .await
+        .await;
     };
     let met = walk(&test, Some(State::Retrying), fails).await;
     assert_eq!((met.len(), met.values().max()), (250, Some(&1)));

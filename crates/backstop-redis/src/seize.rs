@@ -37,7 +37,10 @@ pub(crate) async fn seize(base: &Base, seize: &Seize, now: Time) -> Answer<Seizu
         .iter()
         .zip(base.run_apart(DOING, looks.collect()).await?)
     {
-        let Some(answer) = answer else { continue };
+        let Some(answer) = answer else {
+            more = true;
+            continue;
+        };
         let found = readable(DOING, read_found(queue, answer))?;
         held.extend(found.is_open.then_some(queue));
         ahead.extend(found.ahead);
@@ -157,7 +160,10 @@ async fn take_over(base: &Base, seize: &Seize, now: Time, plan: &Plan<'_>) -> An
     let answers = base.run_apart(DOING, calls.collect()).await?;
     let mut seizure = Seizure::default();
     for ((queue, claims), answer) in plan.iter().zip(answers) {
-        let Some(answer) = answer else { continue };
+        let Some(answer) = answer else {
+            seizure.more = true;
+            continue;
+        };
         let runs = readable(DOING, handed_out(queue, seize.number, answer))?;
         // The script stops at its bound of bytes and places. Or some have ended meanwhile, and the
         // next call finds none.

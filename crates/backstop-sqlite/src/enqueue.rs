@@ -3,9 +3,11 @@
 use crate::error::store_error;
 use crate::lines::{DUE_ADD, READY_ADD};
 use crate::migrate::check_version;
+use crate::recovery::FailureMarker;
 use crate::room::make_room;
 use crate::row;
 use crate::work::{QueueAt, Work};
+use crate::writer::leave_log;
 use backstop_core::limits::QUEUES_MAX;
 use backstop_core::port::backlog::check_enqueue;
 use backstop_core::port::{Answer, Enqueued, StoreError};
@@ -13,6 +15,7 @@ use backstop_core::terms::Terms;
 use backstop_core::{JobId, NewJob, QueueName, State, Time};
 use rusqlite::{CachedStatement, OptionalExtension, Result, Transaction, params};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 const ENQUEUE_JOB: &str = include_str!("sql/enqueue_job.sql");
 const ENQUEUE_KNOWN: &str = include_str!("sql/enqueue_known.sql");
@@ -26,12 +29,17 @@ const DOING: &str = "enqueueing";
 /// once, however long the connection would wait. How durable the commit is, the connection's own
 /// `synchronous` decides. After an error nothing of this call is in the transaction. At most
 /// [`QUEUES_MAX`] queues come into being like this, whatever the configuration says.
+///
+/// After a failed write or fsync of the file it answers `Unavailable` until the file is recovered,
+/// which waits until this connection, too, is closed. If your own commit fails with an I/O error,
+/// close the connection: a later commit over it may succeed and still be lost in a power cut.
 pub fn enqueue_in(
     transaction: &Transaction<'_>,
     jobs: &[NewJob],
     now: Time,
 ) -> Answer<Vec<Enqueued>> {
     check_enqueue(jobs, now)?;
+    check_reliable(transaction)?;
     check_version(transaction, DOING)?;
     let inside = || {
         transaction.execute_batch("SAVEPOINT backstop_enqueue")?;
@@ -47,6 +55,23 @@ pub fn enqueue_in(
         answers.and_then(|answers| ended.map(|()| answers))
     };
     inside().map_err(|error| store_error(DOING, &error))?
+}
+
+/// Refuses a file that waits to be recovered: a commit could succeed behind a hole in its log. The
+/// marker lies beside the path that SQLite has resolved.
+fn check_reliable(transaction: &Transaction<'_>) -> Answer<()> {
+    match transaction.path() {
+        Some(path) if FailureMarker::of(Path::new(path)).is_set() => {
+            leave_log(transaction);
+            let cause = format!(
+                "{path} must be recovered first, because a write or fsync of it failed. Roll back \
+                 and close this connection: backstop recovers the file when nobody has it open. \
+                 Then open it again"
+            );
+            Err(StoreError::unavailable(DOING, cause))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Takes jobs in, if the store has room for their queues; otherwise nothing is changed.

@@ -139,6 +139,14 @@ impl std::fmt::Debug for SqliteStore {
     }
 }
 
+/// The time of every store in a file: this machine's.
+pub fn time() -> Time {
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Time::default().after(since_1970.into())
+}
+
 const fn task(doing: &'static str, effort: Effort, rows: usize) -> Task {
     Task {
         doing,
@@ -409,10 +417,7 @@ impl Store for SqliteStore {
     }
 
     async fn time(&self) -> Answer<Time> {
-        let since_1970 = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Ok(Time::default().after(since_1970.into()))
+        Ok(time())
     }
 
     fn watch(&self) -> Box<dyn Hints> {

@@ -10,7 +10,7 @@ use crate::open::SqliteOptions;
 use crate::work::Work;
 use backstop_core::port::{Answer, StoreError};
 use desk::Desk;
-pub(crate) use file::WriterFile;
+pub(crate) use file::{WriterFile, leave_log};
 use rusqlite::{Connection, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, JoinHandle};

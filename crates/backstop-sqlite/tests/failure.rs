@@ -5,9 +5,9 @@
 use backstop_core::NewJob;
 use backstop_core::amend::Filter;
 use backstop_core::port::{Backlog, Operator, Store, StoreError};
-use backstop_sqlite::{SqliteOptions, SqliteStore};
+use backstop_sqlite::{SqliteOptions, SqliteStore, enqueue_in};
 use backstop_testkit::given::{self, START, job};
-use rusqlite::Connection;
+use rusqlite::{Connection, TransactionBehavior};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -136,6 +136,33 @@ async fn whoever_opens_a_file_after_a_failure_recovers_it_first() {
     let store = place.open().await;
     assert!(!place.marker().exists(), "recovered");
     assert_eq!(names(&store).await, ["before"]);
+}
+
+#[tokio::test]
+async fn a_users_transaction_takes_jobs_in_only_when_the_file_is_recovered() {
+    let place = Place::new();
+    drop(place.open().await);
+    let enqueue = |name| {
+        let mut db = Connection::open(place.path()).expect("a connection");
+        let transaction = db
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .expect("begun");
+        enqueue_in(&transaction, &[job("q", name).into()], START)?;
+        transaction.commit().expect("committed");
+        Ok(())
+    };
+    fail(&place.marker());
+    let refused: StoreError = enqueue("refused").expect_err("refused");
+    assert!(
+        matches!(refused, StoreError::Unavailable { .. }),
+        "{refused:?}"
+    );
+    let refused = refused.to_string();
+    assert!(refused.contains("close this connection"), "{refused}");
+    let store = place.open().await;
+    assert!(!place.marker().exists(), "recovered");
+    enqueue("taken").expect("enqueued");
+    assert_eq!(names(&store).await, ["taken"]);
 }
 
 /// The writer does it itself, because SQLite would not say that an fsync failed meanwhile.

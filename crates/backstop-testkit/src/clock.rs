@@ -7,7 +7,16 @@ use std::time::Duration;
 
 /// A clock that stays wherever it was set, until it is compared with the store's.
 #[derive(Debug)]
-struct WrongClock(ManualClock);
+pub struct WrongClock(ManualClock);
+
+impl WrongClock {
+    /// An hour behind from now on, when the last comparison is too old. The runtime's time must be
+    /// paused.
+    pub async fn fall_behind(&self) {
+        self.0.set(self.0.now().before(Span::hours(1)));
+        tokio::time::advance(Duration::from_secs(11)).await;
+    }
+}
 
 impl Clock for WrongClock {
     fn now(&self) -> Time {
@@ -24,12 +33,21 @@ impl Clock for WrongClock {
 /// A process whose clock was right when it opened the store, and is an hour behind the store's by
 /// now. The runtime's time must be paused.
 pub async fn an_hour_behind(store: Arc<dyn Store>) -> Backstop {
-    let clock = WrongClock(ManualClock::at(
-        store.time().await.expect("a time").before(Span::hours(1)),
-    ));
-    let backstop = Backstop::on(store, Arc::new(clock), Random::seeded(7));
-    tokio::time::advance(Duration::from_secs(11)).await;
-    backstop
+    with_wrong_clock(store).await.0
+}
+
+/// The same with its clock, which can fall behind again.
+pub async fn with_wrong_clock(store: Arc<dyn Store>) -> (Backstop, Arc<WrongClock>) {
+    let clock = Arc::new(WrongClock(ManualClock::at(
+        store.time().await.expect("a time"),
+    )));
+    let backstop = Backstop::on(
+        store,
+        Arc::clone(&clock) as Arc<dyn Clock>,
+        Random::seeded(7),
+    );
+    clock.fall_behind().await;
+    (backstop, clock)
 }
 
 /// Whether two times are the same but for what two readings of a clock differ by.

@@ -270,7 +270,7 @@ impl Audit {
 
     /// Writes down what is about to be done. Where that fails, nothing is to be done.
     pub async fn note(&self, what: &str, selection: serde_json::Value) -> Answer<Noted> {
-        let at = self.backstop.now();
+        let at = self.backstop.current_time().await;
         let (who, what) = (self.who.to_string(), what.to_owned());
         let reason = self.reason().map(str::to_owned);
         let entry = AuditEntry {

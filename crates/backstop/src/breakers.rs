@@ -221,13 +221,13 @@ impl Backstop {
 impl Breakers<'_> {
     /// All of them: breakers by queue, then gates. A kind has a gate once one of its jobs died.
     pub async fn list(&self) -> Answer<Vec<GuardStatus>> {
-        let mut found = Vec::new();
+        let (now, mut found) = (self.0.current_time().await, Vec::new());
         for prefix in [BREAKER, GATE] {
             found.extend(
                 cells(self.0, prefix)
                     .await?
                     .iter()
-                    .filter_map(|cell| GuardStatus::of(cell, self.0.now())),
+                    .filter_map(|cell| GuardStatus::of(cell, now)),
             );
         }
         Ok(found)
@@ -244,10 +244,11 @@ impl Breakers<'_> {
             .store()
             .cells(names.iter().map(GuardName::cell).collect())
             .await?;
+        let now = self.0.current_time().await;
         Ok(cells
             .iter()
             .flatten()
-            .filter_map(|cell| GuardStatus::of(cell, self.0.now()))
+            .filter_map(|cell| GuardStatus::of(cell, now))
             .collect())
     }
 
@@ -275,7 +276,8 @@ impl Breakers<'_> {
             .await?
             .pop()
             .flatten();
-        Ok(cell.and_then(|cell| GuardStatus::of(&cell, self.0.now())))
+        let now = self.0.current_time().await;
+        Ok(cell.and_then(|cell| GuardStatus::of(&cell, now)))
     }
 
     /// Closes a breaker or reopens a gate, and forgets what made it open; whether there is such a
@@ -292,7 +294,7 @@ impl Breakers<'_> {
         {
             return Ok(false);
         }
-        let now = self.0.now();
+        let now = self.0.current_time().await;
         match name {
             GuardName::Breaker(_) => {
                 update(self.0, &name.cell(), usual_breaker(), |breaker| {
@@ -313,7 +315,7 @@ impl Breakers<'_> {
     /// Opens a breaker, or shuts a gate, until somebody resets it. One that is not there yet comes
     /// into being.
     pub async fn open(&self, name: &GuardName, why: &str) -> Answer<()> {
-        let now = self.0.now();
+        let now = self.0.current_time().await;
         match name {
             GuardName::Breaker(_) => {
                 update(self.0, &name.cell(), usual_breaker(), |breaker| {

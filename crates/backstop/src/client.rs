@@ -28,6 +28,9 @@ use tracing::Instrument;
 
 /// How long a call of the store may take.
 const STORE_DEADLINE: Span = Span::secs(10);
+/// How long work that goes on without the store waits for its time: a reading that took longer is
+/// off by more than what is followed.
+const CLOCK_READ_MAX: Duration = Duration::from_secs(1);
 /// Waits between tries of a push that the store did not answer. Pushing again is harmless: the id
 /// is the same.
 const PUSH_WAITS: [Duration; 4] = [
@@ -225,17 +228,25 @@ impl Backstop {
     }
 
     /// Enqueues inside a transaction of your own, on your own connection to the file this store is
-    /// in: the jobs come into being with your commit, or not at all. It cannot wait, so nobody
-    /// compares the clocks here: in a process that neither works nor pushes otherwise, ask for the
-    /// [`Backstop::current_time`] now and then.
+    /// in: the jobs come into being with your commit, or not at all.
     #[cfg(feature = "sqlite")]
     pub fn enqueue_in(
         &self,
         transaction: &rusqlite::Transaction<'_>,
         jobs: &[NewJob],
     ) -> Answer<Vec<Enqueued>> {
+        let now = self.current_time_in(transaction)?;
+        backstop_sqlite::enqueue_in(transaction, jobs, now)
+    }
+
+    /// As [`Backstop::current_time`], without waiting: the clock of a file is this machine's.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn current_time_in(&self, transaction: &rusqlite::Transaction<'_>) -> Answer<Time> {
         self.home.check_file(transaction)?;
-        backstop_sqlite::enqueue_in(transaction, jobs, self.now())
+        if self.comparison.is_due() {
+            self.follow(backstop_sqlite::time());
+        }
+        Ok(self.now())
     }
 
     /// A job as an operator sees it.
@@ -307,8 +318,9 @@ impl Backstop {
         &self.store
     }
 
-    /// The time on the store's time line, as this process knows it. Where nothing compares the
-    /// clocks (a worker does, and every push), ask for the [`Backstop::current_time`].
+    /// The time on the store's time line, as this process knows it: for what runs beside a worker,
+    /// which compares the clocks all the time. Anybody else asks for the
+    /// [`Backstop::current_time`].
     pub fn now(&self) -> Time {
         self.clock.now()
     }
@@ -329,6 +341,17 @@ impl Backstop {
             }
         }
         self.now()
+    }
+
+    /// The same for work that goes on without the store: where this one hangs, it is waited for no
+    /// longer than a comparison could still tell something.
+    pub(crate) async fn current_time_soon(&self) -> Time {
+        let compared = tokio::time::timeout(CLOCK_READ_MAX, self.current_time()).await;
+        compared.unwrap_or_else(|_| {
+            // As for a store that says it has no answer.
+            self.comparison.note();
+            self.now()
+        })
     }
 
     /// A new id.
@@ -383,14 +406,18 @@ impl Backstop {
 
     /// Follows the store's clock, if it has moved.
     pub(crate) async fn follow_clock(&self) -> Answer<()> {
-        if let Some(off) = self.clock.follow(self.store.time().await?) {
+        self.follow(self.store.time().await?);
+        Ok(())
+    }
+
+    fn follow(&self, store_time: Time) {
+        if let Some(off) = self.clock.follow(store_time) {
             tracing::warn!(
                 off_us = off,
                 "the store's clock has moved; this process follows it"
             );
         }
         self.comparison.note();
-        Ok(())
     }
 
     /// Has locks extended there; see [`Services`]. A store that was opened by its address has them

@@ -237,8 +237,7 @@ impl Draft {
     #[cfg(feature = "sqlite")]
     pub fn push_in(self, transaction: &rusqlite::Transaction<'_>) -> Result<Pushed, BadDraft> {
         let (backstop, id) = (self.backstop.clone(), self.id);
-        // It cannot wait for a comparison of the clocks; see there.
-        let job = self.into_job(backstop.now())?;
+        let job = self.into_job(backstop.current_time_in(transaction)?)?;
         let results = backstop.enqueue_in(transaction, &[job])?;
         pushed(id, &results)
     }

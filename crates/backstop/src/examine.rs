@@ -29,7 +29,7 @@ impl Backstop {
         let mut examination = self.examine_store(lease).await?;
         // A store without its shape says so itself; what is in it cannot be asked.
         if let (Ok(queues), Ok(guards)) = (
-            self.store().queues(self.now()).await,
+            self.store().queues(self.current_time().await).await,
             self.breakers().list().await,
         ) {
             examination.findings.extend(of_contents(&queues, &guards));
@@ -52,7 +52,7 @@ impl Backstop {
             .findings
             .extend(best.map(|reading| judge(reading, lease)));
         examination.findings.extend(self.spilled().await);
-        let now = self.now();
+        let now = self.current_time().await;
         examination.findings.extend(match self.left_behind().await {
             Ok(expired) => left_behind(expired, now),
             Err(error) => Some(uncounted(&error)),

@@ -154,7 +154,7 @@ impl Changes {
                 let amended = self
                     .backstop
                     .store()
-                    .amend(amendment, self.backstop.now())
+                    .amend(amendment, self.backstop.current_time().await)
                     .await?;
                 changed.count += amended.applied as u64;
                 changed.refused.extend(change::refused(&amended));
@@ -212,7 +212,7 @@ impl Changes {
                 let amended = self
                     .backstop
                     .store()
-                    .amend(amendment.clone(), self.backstop.now())
+                    .amend(amendment.clone(), self.backstop.current_time().await)
                     .await?;
                 changed.count += amended.applied as u64;
                 // An id that was named twice is told once.
@@ -243,7 +243,7 @@ impl Changes {
 
     async fn set_gate(&self, what: &str, queue: &QueueName, gate: Gate) -> Answer<()> {
         let change = async {
-            let now = self.backstop.now();
+            let now = self.backstop.current_time().await;
             let queues = self.backstop.store().queues(now).await?;
             let standing = queues
                 .iter()

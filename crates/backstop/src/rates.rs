@@ -46,12 +46,13 @@ impl Backstop {
     /// How the rate limit of a queue stands; `None` if no worker has heeded one yet.
     pub async fn rate_of(&self, queue: &QueueName) -> Answer<Option<RateStatus>> {
         let cell = self.store().cells(vec![cell(queue)]).await?.pop().flatten();
-        Ok(cell.as_ref().and_then(|cell| status(cell, self.now())))
+        let now = self.current_time().await;
+        Ok(cell.as_ref().and_then(|cell| status(cell, now)))
     }
 
     /// The rate limits of all queues that have one which a worker has heeded.
     pub async fn rates(&self) -> Answer<Vec<(QueueName, RateStatus)>> {
-        let (cells, now) = (cells(self, RATES).await?, self.now());
+        let (cells, now) = (cells(self, RATES).await?, self.current_time().await);
         let of = |cell: &Cell| {
             Some((
                 QueueName::new(cell.name.strip_prefix(RATES)?).ok()?,

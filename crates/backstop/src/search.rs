@@ -259,7 +259,10 @@ pub(crate) async fn sift<S: Sieve>(
             limit: size,
             order,
         };
-        let page = backstop.store().jobs(query, backstop.now()).await?;
+        let page = backstop
+            .store()
+            .jobs(query, backstop.current_time().await)
+            .await?;
         let is_passed = page.jobs.last().is_some_and(|job| sieve.is_passed_at(job));
         let (jobs, largest) = (
             page.jobs.len(),

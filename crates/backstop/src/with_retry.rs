@@ -168,7 +168,7 @@ impl WithRetry {
                 Ok(value) => return Ok(tries.succeeded(value)),
                 Err(ending) => ending,
             };
-            match tries.judge(ending) {
+            match tries.judge(ending).await {
                 Step::Again { after } => tokio::time::sleep(after).await,
                 Step::Dead(reason, at) => return Ok(tries.died(reason, at).await),
                 Step::Dropped(reason) => return Ok(tries.given_up(reason, Went::Discarded)),
@@ -181,7 +181,7 @@ impl WithRetry {
         let own = self.policy.clone().filter(RetryPolicy::is_stored);
         let draft = own.into_iter().fold(self.draft, Draft::retry);
         let job = draft.build().await?;
-        let now = self.backstop.now();
+        let now = self.backstop.current_time().await;
         let number = self.backstop.random().lease_number();
         let run = Leased {
             lease: Lease {
@@ -247,8 +247,9 @@ struct Tries {
 
 impl Tries {
     /// Lets the rules decide, and remembers what a store would.
-    fn judge(&mut self, ending: Ending) -> Step {
-        let (now, roll) = (self.backstop.now(), self.backstop.random().roll());
+    async fn judge(&mut self, ending: Ending) -> Step {
+        let now = self.backstop.current_time_soon().await;
+        let roll = self.backstop.random().roll();
         let rules = Rules {
             retry: &self.policy,
             keep: Keep::Gone,

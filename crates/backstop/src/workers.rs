@@ -219,13 +219,17 @@ impl Backstop {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let backstop = backstop::Backstop::open("memory:").await?;
     /// for worker in backstop.workers(backstop::workers::LISTED).await? {
-    ///     println!("{} {}", worker.status.name, worker.health(backstop.now()).as_str());
+    ///     let health = worker.health(backstop.current_time().await);
+    ///     println!("{} {}", worker.status.name, health.as_str());
     /// }
     /// # Ok(())
     /// # }
     /// ```
     pub async fn workers(&self, within: Span) -> Answer<Vec<WorkerInfo>> {
-        let workers = self.store().workers(within, self.now()).await?;
+        let workers = self
+            .store()
+            .workers(within, self.current_time().await)
+            .await?;
         self.with_cards(workers).await
     }
 
@@ -236,7 +240,10 @@ impl Backstop {
         after: Option<&WorkerName>,
         limit: usize,
     ) -> Answer<WorkersPage> {
-        let mut found = self.store().workers(within, self.now()).await?;
+        let mut found = self
+            .store()
+            .workers(within, self.current_time().await)
+            .await?;
         found.retain(|worker| after.is_none_or(|after| worker.name > *after));
         found.sort_by(|one, other| one.name.cmp(&other.name));
         let has_more = found.len() > limit;
@@ -292,7 +299,7 @@ impl Backstop {
         order: Order,
         by: &str,
     ) -> Answer<Option<Given>> {
-        let now = self.now();
+        let now = self.current_time().await;
         let workers = self.store().workers(LISTED, now).await?;
         let Some(status) = workers.into_iter().find(|worker| worker.name == *name) else {
             return Ok(None);

@@ -1,11 +1,17 @@
-//! A process that only pushes follows the store's clock.
+//! A process without a worker follows the store's clock, whatever it asks of the library.
 
 use backstop::core::limits::DELAY_MAX;
-use backstop::core::port::{Enqueued, Store};
+use backstop::core::plan::Want;
+use backstop::core::port::{Beat, Claim, Enqueued, Store};
 use backstop::core::stream::Record;
-use backstop::{Backstop, ManualClock, Payload, Random, Span, StreamKey};
+use backstop::core::{LeaseNumber, WorkerName};
+use backstop::dead::DeadSelection;
+use backstop::schedules::Cron;
+use backstop::{
+    Backstop, Fail, JobId, ManualClock, Payload, Random, Schedule, ScheduleName, Span, StreamKey,
+};
 use backstop_memory::MemoryStore;
-use backstop_testkit::clock::{an_hour_behind, is_near};
+use backstop_testkit::clock::{WrongClock, an_hour_behind, is_near, with_wrong_clock};
 use backstop_testkit::counted::Counted;
 use backstop_testkit::flaky::{Flaky, Odds};
 use std::sync::Arc;
@@ -137,4 +143,146 @@ async fn a_store_that_does_not_tell_its_time_still_takes_pushes() {
     flaky.forbid("time");
     let pushed = backstop.draft("q").push().await.expect("pushed");
     assert_eq!(pushed.result, Enqueued::Inserted);
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_job_in_the_users_transaction_comes_in_at_the_files_time() {
+    use backstop::rusqlite::{Connection, TransactionBehavior};
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("shop.db");
+    let url = format!("sqlite:{}", file.display());
+    let opened = Backstop::open(&url).await.expect("opened");
+    tokio::time::pause();
+    let backstop = an_hour_behind(Arc::clone(opened.store())).await;
+    // The file is worked on by threads that the runtime does not know.
+    tokio::time::resume();
+    let mut db = Connection::open(&file).expect("opened");
+    let transaction = db
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .expect("begun");
+    let draft = backstop.draft("q").after(Span::minutes(10));
+    let pushed = draft.push_in(&transaction).expect("pushed");
+    transaction.commit().expect("committed");
+    let job = opened.job(pushed.id).await.expect("an answer");
+    let (job, now) = (
+        job.expect("a job"),
+        opened.store().time().await.expect("a time"),
+    );
+    assert!(
+        is_near(job.run_at, now.after(Span::minutes(10))),
+        "{} at {now}",
+        job.run_at
+    );
+    assert!(
+        is_near(job.inserted_at, now),
+        "{} at {now}",
+        job.inserted_at
+    );
+}
+
+/// The dead letter of an operation during which the clock falls behind.
+async fn give_up(backstop: &Backstop, clock: &WrongClock) -> JobId {
+    let operation = |_| async {
+        clock.fall_behind().await;
+        Err::<(), _>(Fail::dead("never"))
+    };
+    let retried = backstop.with_retry("q", &1).run(operation).await;
+    retried.expect("it ran").id
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_with_retry_dies_at_the_stores_time() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let (backstop, clock) = with_wrong_clock(Arc::clone(&store)).await;
+    let id = give_up(&backstop, &clock).await;
+    let letter = backstop.job(id).await.expect("an answer").expect("a job");
+    let now = store.time().await.expect("a time");
+    let failed_at = letter.history.failures()[0].at;
+    for at in [failed_at, letter.finished_at.expect("it is dead")] {
+        assert!(is_near(at, now), "{at} at {now}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_is_requeued_at_the_stores_time() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let (backstop, clock) = with_wrong_clock(Arc::clone(&store)).await;
+    let id = give_up(&backstop, &clock).await;
+    clock.fall_behind().await;
+    let requeued = backstop.dead().requeue(&DeadSelection::Ids(vec![id])).await;
+    assert_eq!(requeued.expect("requeued").count, 1);
+    let job = backstop.job(id).await.expect("an answer").expect("a job");
+    let now = store.time().await.expect("a time");
+    assert!(is_near(job.run_at, now), "{} at {now}", job.run_at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_is_triggered_and_paused_at_the_stores_time() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let (backstop, clock) = with_wrong_clock(Arc::clone(&store)).await;
+    let schedule = Schedule::new(
+        ScheduleName::new("daily").expect("a name"),
+        Cron::new("30 8 * * *").expect("a cron expression"),
+        "q".parse().expect("a name"),
+    );
+    let triggered = backstop.schedules().trigger(&schedule).await;
+    let triggered = triggered.expect("triggered").instant;
+    clock.fall_behind().await;
+    let paused = backstop.schedules().pause(&schedule.name).await;
+    assert_eq!(paused, Ok(true));
+    let known = backstop.schedules().known().await.expect("an answer");
+    let paused = known[0].1.paused.expect("it is paused");
+    let now = store.time().await.expect("a time");
+    for at in [triggered, paused] {
+        assert!(is_near(at, now), "{at} at {now}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_silent_by_the_stores_time() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let before = store
+        .time()
+        .await
+        .expect("a time")
+        .before(Span::minutes(30));
+    let beat = Beat {
+        worker: WorkerName::new("silent"),
+        queues: Vec::new(),
+        leases: Vec::new(),
+        until: before.after(Span::secs(15)),
+    };
+    store.beat(beat, before).await.expect("noted");
+    let backstop = an_hour_behind(store).await;
+    assert_eq!(backstop.workers(Span::minutes(1)).await, Ok(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_doctor_says_by_the_stores_time_how_long_ago_a_lease_expired() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let backstop = an_hour_behind(Arc::clone(&store)).await;
+    let queue = backstop_testkit::given::queue("q");
+    let job = backstop_testkit::given::job("q", "a");
+    let until = store.time().await.expect("a time").before(Span::minutes(2));
+    let began = until.before(Span::secs(15));
+    store.enqueue(vec![job.into()], began).await.expect("in");
+    let claim = Claim {
+        number: LeaseNumber::draw(1),
+        worker: WorkerName::new("doomed"),
+        until,
+        wants: vec![Want { queue, max: 1 }],
+    };
+    assert_eq!(
+        store.claim(claim, began).await.expect("claimed").runs.len(),
+        1
+    );
+    let findings = backstop.examine_store(Span::secs(15)).await;
+    let findings = findings.expect("examined").findings;
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding.what.contains("the first 12")),
+        "{findings:?}"
+    );
 }

@@ -131,7 +131,8 @@ pub struct Seizure {
     pub runs: Vec<Seized>,
     /// Whether expired leases are left that another call would take: known to the store, not
     /// guessed from how many runs there are. A lease that its worker settles at this moment does
-    /// not count. After a repeated call it may be true for no reason.
+    /// not count. Where a part of the store did not answer, or after a repeated call, it may be
+    /// true for no reason.
     pub more: bool,
 }
 

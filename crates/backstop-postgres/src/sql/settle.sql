@@ -60,8 +60,8 @@ BEGIN
 END $$;
 
 -- Removes those of these leases that have no jobs, after the transactions that have them locked are
--- over. Answers which were removed. If it fails, an emptied lease stays until it expires, and a
--- seizer removes it.
+-- over. Answers which were removed. One that stays locked is passed over: emptied, it stays until
+-- it expires, and a seizer removes it.
 CREATE FUNCTION close_emptied(p_leases bigint[]) RETURNS TABLE (closed bigint) LANGUAGE plpgsql AS $$
 DECLARE
   v_no bigint;
@@ -70,13 +70,19 @@ BEGIN
   -- The settlement has been made: nobody waits long for this.
   PERFORM set_config('lock_timeout', '1s', true);
   FOR v_no IN SELECT u.no FROM unnest(p_leases) u(no) ORDER BY u.no LOOP
-    -- Whoever has this lock has not locked the lease yet, and so sees what was committed by now.
-    -- Its key must be no other's, neither another schema's nor the application's: passed over for
-    -- a foreign lock, the lease would stay.
-    CONTINUE WHEN NOT pg_try_advisory_xact_lock(ticket_tag() + 8192, (v_no & 2147483647)::int);
-    SELECT * INTO v_lease FROM lease l WHERE l.no = v_no FOR UPDATE;
-    CONTINUE WHEN NOT FOUND OR lease_has_jobs(v_lease, false);
-    DELETE FROM lease l WHERE l.no = v_no;
+    BEGIN
+      -- Whoever has this lock has not locked the lease yet, and so sees what was committed by now.
+      -- Its key must be no other's, neither another schema's nor the application's: passed over for
+      -- a foreign lock, the lease would stay.
+      CONTINUE WHEN NOT pg_try_advisory_xact_lock(ticket_tag() + 8192, (v_no & 2147483647)::int);
+      SELECT * INTO v_lease FROM lease l WHERE l.no = v_no FOR UPDATE;
+      CONTINUE WHEN NOT FOUND OR lease_has_jobs(v_lease, false);
+      DELETE FROM lease l WHERE l.no = v_no;
+    EXCEPTION WHEN lock_not_available THEN
+      -- The caller waits two seconds for all of them.
+      PERFORM set_config('lock_timeout', '10ms', true);
+      CONTINUE;
+    END;
     closed := v_no;
     RETURN NEXT;
   END LOOP;

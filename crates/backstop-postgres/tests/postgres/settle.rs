@@ -165,6 +165,50 @@ async fn settle_overlapping(store: Arc<dyn Store>, rounds: usize) {
 }
 
 #[tokio::test]
+async fn a_lease_that_stays_locked_keeps_no_other_emptied_one_from_being_removed() {
+    let (store, schema) = fresh_store().await;
+    let mut scene = Scene::new(store);
+    scene.insert([job("q", "other")]).await;
+    scene.claim_one("q").await;
+    // As settlements that overlap leave them.
+    let emptied = format!(
+        "SET search_path = {schema};
+         INSERT INTO lease (number, lo, hi, since, until, queue, level, worker)
+         SELECT n, 1000000 + n, 1000000 + n, 0, l.until, l.queue, l.level, 'gone'
+         FROM lease l, generate_series(1, 5) n"
+    );
+    let (mut locker, closer) = (user().await, user().await);
+    closer
+        .batch_execute(&emptied)
+        .await
+        .expect("the owner writes");
+    let transaction = locker
+        .transaction()
+        .await
+        .expect("the server takes transactions");
+    let lock = format!("SELECT no FROM {schema}.lease WHERE number = 2 FOR UPDATE");
+    transaction
+        .batch_execute(&lock)
+        .await
+        .expect("the owner locks");
+    let close = "SELECT close_emptied(ARRAY(SELECT no FROM lease))";
+    let closed = closer.query(close, &[]).await;
+    assert_eq!(
+        closed.expect("it gives up on the locked one alone").len(),
+        4
+    );
+    transaction
+        .rollback()
+        .await
+        .expect("the server ends transactions");
+    assert_eq!(
+        leases(&schema).await,
+        2,
+        "the locked one, and one that has a job"
+    );
+}
+
+#[tokio::test]
 async fn a_seizure_goes_on_behind_emptied_leases_and_removes_them() {
     let (store, schema) = fresh_store().await;
     let mut scene = Scene::new(store);

@@ -121,14 +121,16 @@ async fn a_master_that_is_gone_takes_no_queue_of_another_with_it() {
     );
     scene.now = at(3_600);
     assert_eq!(scene.promote().await, 2);
-    let seized = scene.seize("rescuer").await;
-    let seized: BTreeSet<String> = names(seized.iter().map(|seized| &seized.run))
+    let seize = scene.seize_of("rescuer");
+    let seizure = scene.seize_some(&seize).await;
+    let seized: BTreeSet<String> = names(seizure.runs.iter().map(|seized| &seized.run))
         .into_iter()
         .collect();
     assert!(
         of("held").iter().all(|name| seized.contains(name)),
         "{seized:?}"
     );
+    assert!(seizure.more, "what the lost master has is not known");
     let examination = parts.store.examine().await.expect("it is examined");
     let gone = |finding: &&backstop_core::port::Finding| finding.what.contains("does not answer");
     assert_eq!(

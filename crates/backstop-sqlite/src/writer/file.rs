@@ -169,7 +169,7 @@ impl WriterFile {
 
 /// The last connection that closes would fold the log into the file, and what the log lacks with
 /// it.
-fn leave_log(db: &Connection) {
+pub(crate) fn leave_log(db: &Connection) {
     if let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
         tracing::error!(%error, "the log cannot be kept out of the file");
     }

@@ -184,7 +184,7 @@ impl DeadLetters {
         action: &Action,
         changed: &mut Changed,
     ) -> Answer<()> {
-        let now = self.backstop.now();
+        let now = self.backstop.current_time().await;
         match selection {
             DeadSelection::Ids(ids) => self.apply_to(&once(ids), action, changed).await,
             DeadSelection::Within { queue, ids } => {
@@ -251,7 +251,10 @@ impl DeadLetters {
         let amended = self
             .backstop
             .store()
-            .amend(amendment(selection, action), self.backstop.now())
+            .amend(
+                amendment(selection, action),
+                self.backstop.current_time().await,
+            )
             .await?;
         changed.count += amended.applied as u64;
         changed.refused.extend(amended.refused);
@@ -272,7 +275,7 @@ impl DeadLetters {
             let amended = self
                 .backstop
                 .store()
-                .amend(amendment.clone(), self.backstop.now())
+                .amend(amendment.clone(), self.backstop.current_time().await)
                 .await?;
             changed.count += amended.applied as u64;
             let is_full = has_one_target && is_any_full(&amended.refused);

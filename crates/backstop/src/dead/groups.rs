@@ -62,7 +62,10 @@ impl DeadLetters {
     ) -> Answer<Vec<Group>> {
         self.backstop
             .store()
-            .groups(GroupQuery { queue, limit }, self.backstop.now())
+            .groups(
+                GroupQuery { queue, limit },
+                self.backstop.current_time().await,
+            )
             .await
     }
 

@@ -86,7 +86,7 @@ impl DeadLetters {
             answers.extend(
                 self.backstop
                     .store()
-                    .bury(burials, self.backstop.now())
+                    .bury(burials, self.backstop.current_time().await)
                     .await?,
             );
         }

@@ -134,7 +134,11 @@ impl DeadLetters {
 
     /// How many there are.
     pub async fn stats(&self) -> Answer<DeadStats> {
-        let queues = self.backstop.store().queues(self.backstop.now()).await?;
+        let queues = self
+            .backstop
+            .store()
+            .queues(self.backstop.current_time().await)
+            .await?;
         let counts = queues
             .into_iter()
             .map(|queue| (queue.name, queue.counts.of(State::Dead)));

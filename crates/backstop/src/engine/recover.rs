@@ -170,6 +170,11 @@ pub(super) async fn recover_some(
             });
         }
         tokio::time::sleep(pause(batch.jobs, took)).await;
+        // What is left may be in a part of the store that does not answer: the keeper finds out
+        // which, and its other duties are not kept waiting.
+        if batch.jobs == 0 {
+            break;
+        }
     }
     Ok(Recovered {
         jobs,

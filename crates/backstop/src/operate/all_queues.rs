@@ -25,7 +25,11 @@ const NAMES_SHOWN: usize = 100;
 impl Changes {
     /// Pauses every queue that is open; answers which.
     pub async fn pause_all(&self) -> Answer<Vec<QueueName>> {
-        let queues = self.backstop.store().queues(self.backstop.now()).await?;
+        let queues = self
+            .backstop
+            .store()
+            .queues(self.backstop.current_time().await)
+            .await?;
         let open = queues
             .into_iter()
             .filter(|queue| queue.gate == Gate::Open)
@@ -87,7 +91,7 @@ impl Changes {
         for queue in queues {
             self.backstop
                 .store()
-                .set_gate(queue.clone(), gate, self.backstop.now())
+                .set_gate(queue.clone(), gate, self.backstop.current_time().await)
                 .await?;
         }
         Ok(())

@@ -71,9 +71,10 @@ pub(crate) async fn look(
     schedule: &Schedule,
     memory: &mut Memory,
 ) -> Answer<Looked> {
-    let register = |standing: &mut Standing| standing.register(schedule, backstop.now());
+    let now = backstop.current_time().await;
+    let register = |standing: &mut Standing| standing.register(schedule, now);
     let (standing, ()) = change_standing(backstop, &schedule.name, register).await?;
-    let now = backstop.now();
+    let now = backstop.current_time().await;
     let from = standing.look_from(schedule, memory.settled, now);
     let mut pages = Pages::read(backstop, &schedule.name, Day::of(from), Day::of(now)).await?;
     let known = pages.known();
@@ -151,7 +152,7 @@ async fn fire(backstop: &Backstop, schedule: &Schedule, due: &[Entry]) -> Answer
         .map(|entry| schedule.job(entry.instant))
         .collect();
     let answers = backstop.push_jobs(jobs).await?;
-    let now = backstop.now();
+    let now = backstop.current_time().await;
     let mut fired = Vec::with_capacity(due.len());
     for (&Entry { instant, .. }, answer) in due.iter().zip(answers) {
         if answer == Enqueued::Conflict {

@@ -126,7 +126,7 @@ impl Schedules<'_> {
 
     /// How a schedule stands.
     pub async fn status(&self, schedule: &Schedule) -> Answer<ScheduleStatus> {
-        let now = self.0.now();
+        let now = self.0.current_time().await;
         let standing = standing_at(self.0, schedule, now).await?;
         let since = standing.since(schedule);
         let after = now.max(Time::from_micros(since.as_micros().saturating_sub(1)));
@@ -221,7 +221,8 @@ impl Schedules<'_> {
     /// Those of them, now, that are still to be dealt with: nobody has entered what became of them,
     /// or they are in no queue yet.
     pub async fn unfired(&self, schedules: &[Schedule]) -> Answer<Vec<(Time, ScheduleName)>> {
-        self.all_missing(schedules, self.0.now(), settled).await
+        self.all_missing(schedules, self.0.current_time().await, settled)
+            .await
     }
 
     /// How many instants of a schedule were given up since then: counted as missed, or skipped by
@@ -279,7 +280,7 @@ impl Schedules<'_> {
 
     /// Runs it now, whether or not it is paused; no instant of the schedule is touched.
     pub async fn trigger(&self, schedule: &Schedule) -> Result<Triggered, TriggerError> {
-        let (id, now) = (self.0.new_id(), self.0.now());
+        let (id, now) = (self.0.new_id(), self.0.current_time().await);
         let instant = Time::from_micros(now.as_micros().div_euclid(1_000_000) * 1_000_000);
         let answers = self
             .0
@@ -305,7 +306,7 @@ impl Schedules<'_> {
     /// Pauses a schedule on all processes, until it is resumed: instants from now on are skipped.
     /// Whether it was not paused before.
     pub async fn pause(&self, name: &ScheduleName) -> Answer<bool> {
-        let now = self.0.now();
+        let now = self.0.current_time().await;
         Ok(
             change_standing(self.0, name, |standing| standing.pause(now))
                 .await?
@@ -319,7 +320,7 @@ impl Schedules<'_> {
         if standing(self.0, name).await?.is_none() {
             return Ok(false);
         }
-        let now = self.0.now();
+        let now = self.0.current_time().await;
         Ok(
             change_standing(self.0, name, |standing| standing.resume(now))
                 .await?

@@ -111,7 +111,7 @@ impl Stream {
         };
         self.backstop
             .store()
-            .stream_keys(query, self.backstop.now())
+            .stream_keys(query, self.backstop.current_time().await)
             .await
     }
 
@@ -199,7 +199,7 @@ impl Stream {
         };
         self.backstop
             .store()
-            .amend(amendment, self.backstop.now())
+            .amend(amendment, self.backstop.current_time().await)
             .await
             .map(drop)
     }
@@ -210,7 +210,7 @@ impl Stream {
         let mut window =
             Window::load(stored).map_err(|error| StoreError::corrupt("resuming a key", error))?;
         let was_halted = window.resume(resume);
-        let then = Then::Release(Some(self.backstop.now()));
+        let then = Then::Release(Some(self.backstop.current_time().await));
         self.advance(number, seen, &mut window, then).await?;
         Ok(was_halted)
     }
@@ -238,7 +238,10 @@ impl Stream {
     /// Takes one key, waiting a moment for whoever has it.
     async fn take(&self, wanted: Wanted) -> Answer<(LeaseNumber, StoredKey)> {
         for wait in WAITS.map(Some).into_iter().chain([None]) {
-            let (number, now) = (self.backstop.random().lease_number(), self.backstop.now());
+            let (number, now) = (
+                self.backstop.random().lease_number(),
+                self.backstop.current_time().await,
+            );
             let take = Take {
                 stream: self.name.clone(),
                 number,
@@ -287,7 +290,7 @@ impl Stream {
         let answers = self
             .backstop
             .store()
-            .advance(vec![advance], self.backstop.now())
+            .advance(vec![advance], self.backstop.current_time().await)
             .await?;
         match answers.first() {
             Some(Advanced::Applied) => Ok(()),

@@ -69,7 +69,7 @@ impl Reconciliation {
 impl Sweeper {
     /// Compares rows and jobs. Changes nothing.
     pub async fn reconcile(&self) -> Result<Reconciliation, SweepError> {
-        let now = self.backstop().now();
+        let now = self.backstop().current_time().await;
         let mut reconciled = self.nothing();
         self.in_time(async {
             self.compare_rows(now, &mut reconciled).await?;

@@ -150,7 +150,7 @@ impl Sweeper {
 
     /// Runs it now, whenever it ran last; refused while somebody else does.
     pub async fn run(&self) -> Result<Report, SweepError> {
-        self.run_at(self.backstop.now()).await
+        self.run_at(self.backstop.current_time().await).await
     }
 
     /// As [`Sweeper::run`], with rows looked for as if it were `at`.

@@ -222,12 +222,13 @@ impl Adopted {
     pub async fn due(&self, at: Time, max: Option<usize>) -> Result<Vec<DueRow>, TableError> {
         let max = max.unwrap_or(self.table.max_records).min(TABLE_RECORDS_MAX);
         let mut desk = self.desk().await?;
-        desk.expire(self.backstop.now());
+        let now = self.backstop.current_time().await;
+        desk.expire(now);
         desk.call_up();
         let (mut opened, _) = self.open_surveyed().await?;
         let mut due = self.due_orphans(&mut opened, &desk, at, max).await?;
         let wanted = (max + desk.held() + desk.aside.len() + 1).min(2 * TABLE_RECORDS_MAX);
-        for view in self.views_of(&desk, at, at.max(self.backstop.now()), &opened.shape) {
+        for view in self.views_of(&desk, at, at.max(now), &opened.shape) {
             if due.len() >= max {
                 break;
             }
@@ -278,7 +279,9 @@ impl Adopted {
     /// finds: a pass does so once an hour.
     pub async fn survey(&self) -> Result<Survey, TableError> {
         let mut opened = self.open().await?;
-        let survey = opened.survey(&self.table, self.backstop.now()).await?;
+        let survey = opened
+            .survey(&self.table, self.backstop.current_time().await)
+            .await?;
         self.change_desk(|desk| desk.survey = Some(survey)).await?;
         Ok(survey)
     }
@@ -309,7 +312,7 @@ impl Adopted {
 
     /// The same with what the last survey found, or a new one does.
     pub(super) async fn open_surveyed(&self) -> Result<(Opened, Survey), TableError> {
-        let (clock, mut opened) = (self.backstop.now(), self.open().await?);
+        let (clock, mut opened) = (self.backstop.current_time().await, self.open().await?);
         let known = self
             .desk()
             .await?

@@ -100,7 +100,7 @@ impl Adopted {
     /// Looks the table up in the catalogue of its database, and asks how its rows would be found.
     /// Changes no row.
     pub async fn check(&self) -> Result<Checked, TableError> {
-        self.check_at(self.backstop.now()).await
+        self.check_at(self.backstop.current_time().await).await
     }
 
     /// The same as if it were `at`: rows are expired or not as of then.

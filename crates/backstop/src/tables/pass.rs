@@ -226,7 +226,7 @@ impl Adopted {
         begun: &CancellationToken,
         progress: &mut (dyn FnMut(PassProgress) + Send),
     ) -> Result<Pass, TableError> {
-        let began = self.backstop.now();
+        let began = self.backstop.current_time().await;
         let outcome = self.perform(when, which, begun, progress).await;
         let took = self.backstop.now().since(began);
         let outcome = outcome.map(|pass| Pass { took, ..pass });

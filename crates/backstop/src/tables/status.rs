@@ -110,7 +110,8 @@ impl Adopted {
     pub async fn status(&self, at: Time) -> Result<Status, TableError> {
         let (table, desk) = (&self.table, self.desk().await?);
         let (mut opened, survey) = self.open_with_new_survey(at).await?;
-        let views = self.views_of(&desk, at, at.max(self.backstop.now()), &opened.shape);
+        let now = self.backstop.current_time().await;
+        let views = self.views_of(&desk, at, at.max(now), &opened.shape);
         let mut status = Status {
             at,
             last_pass: desk.last_pass,

@@ -53,7 +53,7 @@ impl Backstop {
         job: Job,
         max_attempts: impl FnOnce(&Job) -> Option<u32>,
     ) -> Answer<Explained> {
-        let (store, now) = (self.store(), self.now());
+        let (store, now) = (self.store(), self.current_time().await);
         let queues = store.queues(now).await?;
         let mut workers = store.workers(LISTED, now).await?;
         let holder = job.held_by.as_ref().map(|holder| &holder.worker);
@@ -110,7 +110,7 @@ impl Backstop {
         };
         Ok(self
             .store()
-            .holders(job.queue.clone(), vec![key], self.now())
+            .holders(job.queue.clone(), vec![key], self.current_time().await)
             .await?
             .pop()
             .flatten())

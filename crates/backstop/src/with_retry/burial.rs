@@ -38,7 +38,7 @@ async fn bury(backstop: &Backstop, burial: &Burial, named: Named) -> Result<Went
     let id = burial.job.id;
     let answers = backstop
         .store()
-        .bury(vec![burial.clone()], backstop.now())
+        .bury(vec![burial.clone()], backstop.current_time_soon().await)
         .await;
     match answers.map_err(|error| error.to_string())?.first() {
         Some(Enqueued::Inserted) => Ok(Went::Buried(id)),
@@ -95,8 +95,8 @@ async fn in_context(backstop: &Backstop, burial: Burial) -> Burial {
 
 /// The live jobs of the queue; nothing if the store does not say.
 async fn depth(backstop: &Backstop, queue: &QueueName) -> BTreeMap<String, u64> {
-    let queues =
-        tokio::time::timeout(DEPTH_DEADLINE, backstop.store().queues(backstop.now())).await;
+    let now = backstop.current_time_soon().await;
+    let queues = tokio::time::timeout(DEPTH_DEADLINE, backstop.store().queues(now)).await;
     let found = queues
         .ok()
         .and_then(Result::ok)

@@ -181,7 +181,7 @@ pub(super) async fn import(args: &ImportArgs, context: &Context) -> Result<Verdi
     while let Some(line) = next_line(&mut *input)? {
         number += 1;
         bytes += line.as_ref().map_or(0, Vec::len);
-        match read(line, backstop.now()) {
+        match read(line, backstop.current_time().await) {
             None => continue,
             Some(Ok(letter)) => batch.push((number, letter)),
             Some(Err(why)) => report.bad.push(BadLine { line: number, why }),

@@ -47,7 +47,7 @@ fn is_there(worker: &WorkerStatus, now: Time) -> bool {
 impl Figures {
     /// Reads the store. One part that fails fails all: half a picture would look like a whole one.
     pub(super) async fn read(backstop: &Backstop) -> Answer<Self> {
-        let at = backstop.now();
+        let at = backstop.current_time().await;
         let store = backstop.store();
         let streams = store.streams().await?;
         Ok(Self {

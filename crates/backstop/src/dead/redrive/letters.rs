@@ -265,7 +265,11 @@ impl DeadLetters {
         match self
             .backstop
             .store()
-            .find(queue.clone(), ids.to_vec(), self.backstop.now())
+            .find(
+                queue.clone(),
+                ids.to_vec(),
+                self.backstop.current_time().await,
+            )
             .await
         {
             Ok(jobs) => Ok(Some(jobs)),

@@ -221,14 +221,14 @@ impl DeadLetters {
     /// Those that nobody watches and nobody runs, because their runner is gone: whoever serves the
     /// store goes on with them by [`DeadLetters::run_redrive`], which only one of several can have.
     pub async fn redrives_left(&self) -> Answer<Vec<RedriveReport>> {
-        let now = self.backstop.now();
+        let now = self.backstop.current_time().await;
         self.redrives_that(|record| record.is_left(now)).await
     }
 
     async fn redrives_that(&self, fits: impl Fn(&Record) -> bool) -> Answer<Vec<RedriveReport>> {
         let cells = cells(&self.backstop, PREFIX).await?;
         let records = cells.iter().filter_map(read::<Record>).filter(fits);
-        let now = self.backstop.now();
+        let now = self.backstop.current_time().await;
         let told = |record: Record| {
             let stalled = record.is_stalled(now);
             RedriveReport {
@@ -267,7 +267,8 @@ impl DeadLetters {
             .filter_map(|cell| cell.name.strip_prefix(PREFIX))
             .collect();
         // Ids sort by time.
-        let young = JobId::at(self.backstop.now().before(LEFT_BEHIND_AFTER), [0; 10]).to_string();
+        let now = self.backstop.current_time().await;
+        let young = JobId::at(now.before(LEFT_BEHIND_AFTER), [0; 10]).to_string();
         for prefix in [PARTS, PICKED] {
             let mut walk = Walk::new(&self.backstop, prefix);
             while let Some(page) = walk.next().await? {

@@ -54,7 +54,8 @@ impl DeadLetters {
     ) -> Result<Record, RedriveError> {
         let known = self.record(id).await?;
         let changed = async {
-            let change = |record: &mut Record| change(record, self.backstop.now());
+            let now = self.backstop.current_time().await;
+            let change = |record: &mut Record| change(record, now);
             self.update_record(&known, change)
                 .await
                 .map(|record| (1, record))
@@ -67,7 +68,10 @@ impl DeadLetters {
     async fn write_down(&self, plan: Redrive, is_unattended: bool) -> Result<String, RedriveError> {
         plan.check()?;
         self.forget_old_redrives().await?;
-        let (id, now) = (self.backstop.new_id().to_string(), self.backstop.now());
+        let (id, now) = (
+            self.backstop.new_id().to_string(),
+            self.backstop.current_time().await,
+        );
         let picked = self.pick(&plan.selection, now).await?;
         let expected = match (&picked, &plan.selection) {
             (Some(picked), _) => Some(picked.len() as u64),
@@ -190,9 +194,9 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     async fn take(dead: &'a DeadLetters, id: &str, number: u64) -> Result<Self, RedriveError> {
-        let known = dead.record(id).await?;
+        let (known, now) = (dead.record(id).await?, dead.backstop.current_time().await);
         let record = dead
-            .update_record(&known, |record| record.take(number, dead.backstop.now()))
+            .update_record(&known, |record| record.take(number, now))
             .await?;
         Ok(Self {
             letters: Letters::of(&record.report.plan.selection, record.report.started_at),
@@ -201,7 +205,7 @@ impl<'a> Run<'a> {
             record,
             watch: Watch::default(),
             reached: Reached::Nothing,
-            free_at: dead.backstop.now(),
+            free_at: now,
             is_loaded: false,
         })
     }
@@ -224,7 +228,7 @@ impl<'a> Run<'a> {
             if progress(&self.record.report).is_break() {
                 return self.leave().await;
             }
-            let now = self.dead.backstop.now();
+            let now = self.dead.backstop.current_time().await;
             match decide(&self.record.report, &self.observed(), now) {
                 Step::Requeue(count) => {
                     self.requeue(count).await?;
@@ -239,7 +243,8 @@ impl<'a> Run<'a> {
                 }
                 Step::End(phase, why) => {
                     self.look(LAST_LOOKS_MAX).await;
-                    self.record.end(phase, why, self.dead.backstop.now());
+                    self.record
+                        .end(phase, why, self.dead.backstop.current_time().await);
                     return self.finish().await;
                 }
             }
@@ -346,7 +351,7 @@ impl<'a> Run<'a> {
 
     /// Requeues what is pending; answers why some were not.
     async fn requeue_pending(&mut self) -> Result<Vec<Refusal>, RedriveError> {
-        let now = self.dead.backstop.now();
+        let now = self.dead.backstop.current_time().await;
         if self.record.runner.is_none_or(|runner| runner.until <= now) {
             return Err(RedriveError::TakenOver(self.record.report.id.clone()));
         }
@@ -455,7 +460,10 @@ impl<'a> Run<'a> {
 
     /// A sign of life, with all that is known. Learns of a wish to stop.
     async fn save(&mut self) -> Result<(), RedriveError> {
-        self.record.runner = Some(Runner::new(self.number, self.dead.backstop.now()));
+        self.record.runner = Some(Runner::new(
+            self.number,
+            self.dead.backstop.current_time().await,
+        ));
         self.write().await
     }
 
@@ -470,7 +478,10 @@ impl<'a> Run<'a> {
 
     /// Leaves it to be resumed at once.
     async fn leave(&mut self) -> Result<RedriveReport, RedriveError> {
-        self.record.runner = Some(Runner::gone(self.number, self.dead.backstop.now()));
+        self.record.runner = Some(Runner::gone(
+            self.number,
+            self.dead.backstop.current_time().await,
+        ));
         self.write().await?;
         Ok(self.record.report.clone())
     }

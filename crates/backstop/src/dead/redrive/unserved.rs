@@ -33,7 +33,7 @@ impl DeadLetters {
         let workers = self
             .backstop
             .store()
-            .workers(LIVE_WITHIN, self.backstop.now())
+            .workers(LIVE_WITHIN, self.backstop.current_time().await)
             .await?;
         queues.retain(|queue| !workers.iter().any(|worker| worker.queues.contains(queue)));
         Ok(queues.into_iter().collect())

@@ -33,6 +33,7 @@ Examples:
   zcat jobs.gz | backstop push emails -
   backstop push mail '{\"user\":7}' --unique-by /user       one for each user
   backstop push orders '{\"order\":17}' --id order-17       one for this id
+  backstop push mail 1 --unique-key ada --unique-for 1d --unique-in ready,done
 
 An id stands for its job as long as the store has that job: live and dead
 ones, and done ones for `keep_done` (1h, at most 100,000 a queue). If that job
@@ -83,7 +84,8 @@ pub(crate) struct PushArgs {
     /// these JSON pointers
     #[arg(long, value_name = "payload|/FIELD,…", value_parser = sameness, conflicts_with = "unique_key")]
     unique_by: Option<Sameness>,
-    /// Hold the unique key no longer than this
+    /// Hold the unique key no longer than this; name `done` in --unique-in to hold it after the job
+    /// has ended
     #[arg(long, value_name = "D")]
     unique_for: Option<Span>,
     /// Hold the unique key in these states [default: scheduled,ready,running,retrying]

@@ -261,7 +261,7 @@ async fn show(
         queue: job.queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
         title,
-        kind: text::name(job.kind.as_str()),
+        kind: text::kind(&job.kind),
         kind_link: Link::to(view.at("/jobs"))
             .with("queue", &job.queue)
             .with("kind", &job.kind)

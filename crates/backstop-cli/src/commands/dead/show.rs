@@ -3,7 +3,7 @@
 use super::letters;
 use crate::commands::job::{IdArg, called};
 use crate::context::Context;
-use crate::output::words::{instant, relative, span};
+use crate::output::words::{instant, kind, relative, span};
 use crate::trouble::{Trouble, Verdict};
 use backstop::dead::{DeadLetter, Shown};
 use backstop::{JobId, Span, Time};
@@ -80,7 +80,7 @@ fn fields(letter: &DeadLetter, now: Time) -> Vec<(&'static str, String)> {
         .map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
     let mut fields = vec![
         ("queue", letter.queue.to_string()),
-        ("kind", letter.kind.to_string()),
+        ("kind", kind(&letter.kind)),
     ];
     fields.extend(letter.reason.clone().map(|reason| ("reason", reason)));
     fields.push(("error", letter.error.clone()));

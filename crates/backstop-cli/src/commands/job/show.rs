@@ -2,7 +2,7 @@
 
 use super::{IdArg, not_found};
 use crate::context::Context;
-use crate::output::words::{about, instant, relative, span};
+use crate::output::words::{about, instant, kind, relative, span};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{State, Time};
 use backstop_core::Job;
@@ -75,7 +75,7 @@ fn fields(job: &Job, max_attempts: Option<u32>, now: Time) -> Vec<(&'static str,
     let attempts = max_attempts.map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
     let mut fields = vec![
         ("queue", job.queue.to_string()),
-        ("kind", job.kind.to_string()),
+        ("kind", kind(&job.kind)),
         ("priority", job.priority.to_string()),
         ("attempt", format!("{} of {attempts}", job.attempt)),
         ("inserted at", when(job.inserted_at)),

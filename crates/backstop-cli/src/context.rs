@@ -6,6 +6,7 @@ use crate::output::Output;
 use crate::trouble::{Trouble, unopened};
 use backstop::config::{self, Config, Overrides, USUAL_FILE, Written};
 use backstop::{Address, Backstop, QueueSettings, Span};
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -162,18 +163,6 @@ fn resolved(
     output: Output,
 ) -> Result<(Config, Option<PathBuf>), Trouble> {
     let path = named_file.unwrap_or_else(|| Path::new(USUAL_FILE));
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => Some(text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && named_file.is_none() => None,
-        Err(error) => {
-            let cause = format!("{} cannot be read: {error}", path.display());
-            return Err(
-                Trouble::misuse(cause).advise("--config with the path of a file that exists")
-            );
-        }
-    };
-    let name = path.display().to_string();
-    let written = text.as_deref().map(|text| Written { path: &name, text });
     let environment = Overrides::from_environment(|name| std::env::var(name).ok())?;
     let names_store = flags.store.is_some() || environment.store.is_some();
     let goes_on = match need {
@@ -181,14 +170,33 @@ fn resolved(
         FileNeed::Address => names_store,
         FileNeed::Nothing => true,
     };
+    let go_on_without = |problem: &dyn Display| {
+        if need == FileNeed::Address {
+            output.warn(format!(
+                "warning: {problem}; this command only looks, and goes on without the file"
+            ));
+        }
+    };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && named_file.is_none() => None,
+        Err(error) => {
+            let cause = format!("{} cannot be read: {error}", path.display());
+            if !goes_on || named_file.is_some() {
+                return Err(
+                    Trouble::misuse(cause).advise("--config with the path of a file that exists")
+                );
+            }
+            go_on_without(&cause);
+            None
+        }
+    };
+    let name = path.display().to_string();
+    let written = text.as_deref().map(|text| Written { path: &name, text });
     let resolved = config::resolve(written, environment.clone(), flags.clone());
     let config = match (resolved, written) {
         (Err(bad), Some(written)) if goes_on && bad.is_about_the_file() => {
-            if need == FileNeed::Address {
-                output.warn(format!(
-                    "warning: {bad}; this command only looks, and goes on without the file"
-                ));
-            }
+            go_on_without(&bad);
             config::resolve_without(written, environment, flags)?
         }
         (resolved, _) => resolved?,

@@ -108,6 +108,7 @@ pub use client::{Backstop, Pushed};
 pub use clock::{Clock, ManualClock};
 pub use draft::{BadDraft, Draft};
 pub use engine::execute::FAILED_RUNS;
+pub use engine::signals::LastSignal;
 pub use exec::{BadExec, Exec, ExecOutput};
 pub use handler::{Fail, Handler, Run, Task};
 #[cfg(feature = "http")]

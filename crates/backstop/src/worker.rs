@@ -48,8 +48,8 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// With no more starts, over all workers, than `limit` allows. A job that is over it goes back,
-    /// not charged.
+    /// With no more starts, over all workers, than `limit` allows. A job over the limit is put back
+    /// and loses no attempt.
     #[must_use]
     pub fn rate_limited(self, limit: RateLimit) -> Self {
         Self {

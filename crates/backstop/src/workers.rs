@@ -171,6 +171,13 @@ impl WorkerInfo {
         self.health(now) == Health::Live
     }
 
+    /// Whether it keeps house for workers elsewhere and serves no queue, as a server without
+    /// handlers does. A worker that stopped serves none either, and is none of these.
+    pub fn serves_nothing(&self, now: Time) -> bool {
+        let is_idle = self.status.queues.is_empty() && self.status.running == 0;
+        is_idle && self.health(now) != Health::Stopped
+    }
+
     /// How it is at `now`.
     pub fn health(&self, now: Time) -> Health {
         // Two missed heartbeats, and a moment for the next one to arrive.

@@ -130,6 +130,22 @@ impl Scene {
         requeues
     }
 
+    /// Bounds how many jobs the queue `q` holds.
+    async fn bound(&self, max_size: Option<u64>) {
+        let (queue, bounds) = (
+            QueueName::new("q").unwrap(),
+            Bounds {
+                max_size,
+                ..Bounds::default()
+            },
+        );
+        let store = self.backstop.store();
+        store
+            .set_bounds(queue, bounds, self.backstop.now())
+            .await
+            .unwrap();
+    }
+
     async fn dead_now(&self) -> u64 {
         self.dead().stats().await.unwrap().total
     }
@@ -142,18 +158,7 @@ async fn a_redrive_into_a_full_queue_waits_for_room_and_leaves_no_letter_behind(
         DeadSelection::Ids((0..20).map(id).collect()),
     ] {
         let scene = scene(&[true; 20]).await;
-        let (queue, bounds) = (
-            QueueName::new("q").unwrap(),
-            Bounds {
-                max_size: Some(2),
-                ..Bounds::default()
-            },
-        );
-        let store = scene.backstop.store();
-        store
-            .set_bounds(queue, bounds, scene.backstop.now())
-            .await
-            .unwrap();
+        scene.bound(Some(2)).await;
         let plan = Redrive {
             selection,
             ..all("100/s")
@@ -173,6 +178,58 @@ async fn a_redrive_into_a_full_queue_waits_for_room_and_leaves_no_letter_behind(
         );
         worker.stop();
         worker.stopped().await;
+        assert_eq!(scene.dead_now().await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_of_other_queues_go_past_those_of_a_full_one() {
+    for selection in [
+        DeadSelection::All,
+        DeadSelection::Ids((0..23).map(id).collect()),
+    ] {
+        let scene = scene(&[true; 20]).await;
+        for n in 20..23 {
+            let line = format!(
+                r#"{{"id":"{n}","queue":"other","error":"boom","original_job":{{"payload":true}}}}"#
+            );
+            let letter = Letter::read(line.as_bytes(), scene.backstop.now()).unwrap();
+            scene.dead().import(vec![letter]).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        scene.bound(Some(1)).await;
+        let good = scene.backstop.draft("q").payload("true");
+        good.push().await.unwrap();
+        let plan = Redrive {
+            selection,
+            ..all("100/s")
+        };
+        let redrive = scene.dead().redrive(plan).await.unwrap();
+        let other = scene.backstop.worker().name("other");
+        let other = other.handle_raw("other", |_: Run| async { Ok(()) });
+        let other = other.services(Services::CallersRuntime).start().unwrap();
+        let make_room = async {
+            while scene.dead_now().await > 20 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            let by_hand = DeadSelection::Ids(vec![id(7)]);
+            scene.dead().delete(&by_hand).await.unwrap();
+            scene.bound(None).await;
+            scene.worker()
+        };
+        let both = async { tokio::join!(scene.run(&redrive), make_room) };
+        let within = Duration::from_mins(10);
+        let (report, worker) = tokio::time::timeout(within, both).await.unwrap();
+        let report = report.unwrap();
+        assert_eq!(
+            (report.phase, report.requeued, report.refused),
+            (Phase::Done, 22, 1),
+            "{report:?}"
+        );
+        for worker in [other, worker] {
+            worker.stop();
+            worker.stopped().await;
+        }
         assert_eq!(scene.dead_now().await, 0);
     }
 }

@@ -133,7 +133,12 @@ impl DeadCommand {
     pub(crate) const fn only_looks(&self) -> bool {
         matches!(
             self,
-            Self::Stats | Self::Groups(_) | Self::List(_) | Self::Show(_) | Self::Audit(_)
+            Self::Stats
+                | Self::Groups(_)
+                | Self::List(_)
+                | Self::Show(_)
+                | Self::Export(_)
+                | Self::Audit(_)
         )
     }
 }

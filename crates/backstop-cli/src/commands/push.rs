@@ -28,14 +28,18 @@ const NO_ANSWER: &str = "the store gave no answer for the job; push it again wit
 #[command(after_help = "\
 Examples:
   backstop push emails '{\"to\":\"ada@example.org\"}'
-  backstop push emails '{\"to\":\"ada@example.org\"}' --kind welcome --delay 10m --unique-key welcome:ada
-  backstop push emails --file jobs.ndjson --batch 2026-11-16 cut off? run it again: one job per line in the end
+  backstop push emails '{\"to\":\"ada\"}' --delay 10m --unique-key welcome:ada
+  backstop push emails --file jobs.ndjson --batch monday    safe to repeat
   zcat jobs.gz | backstop push emails -
-  backstop push digests '{\"user\":7}' --unique-by /user       one live job for each user
-  backstop push orders '{\"order\":17}' --id order-17          the same id is the same job, however often
+  backstop push mail '{\"user\":7}' --unique-by /user       one for each user
+  backstop push orders '{\"order\":17}' --id order-17       one for this id
+  backstop push mail 1 --unique-key ada --unique-for 1d --unique-in ready,done
 
-An id stands for its job as long as the store has that job: live and dead ones, and done ones for `keep_done` (1h, at most 100,000 a
-queue). If that job has another payload, or is in another queue, a warning says that nothing was pushed; of a file, it also exits 1.
+An id stands for its job as long as the store has that job: live and dead
+ones, and done ones for `keep_done` (1h, at most 100,000 a queue). If that job
+has another payload, a warning says that nothing was pushed; of a file, it
+also exits 1. If it is in another queue, that is a conflict: nothing is pushed
+for it, and it exits 1.
 
 A job without --retry has its queue's policy. A policy that names no kind, such as {\"max_attempts\":5},
 is put over the usual one: exponential from 1s to 1h, 20 runs in about 9 hours. One that names its kind
@@ -80,7 +84,8 @@ pub(crate) struct PushArgs {
     /// these JSON pointers
     #[arg(long, value_name = "payload|/FIELD,…", value_parser = sameness, conflicts_with = "unique_key")]
     unique_by: Option<Sameness>,
-    /// Hold the unique key no longer than this
+    /// Hold the unique key no longer than this; name `done` in --unique-in to hold it after the job
+    /// has ended
     #[arg(long, value_name = "D")]
     unique_for: Option<Span>,
     /// Hold the unique key in these states [default: scheduled,ready,running,retrying]

@@ -125,11 +125,9 @@ async fn list(context: &Context) -> Result<Verdict, Trouble> {
             "no worker was heard of within the hour; try: backstop work emails --exec ./send-mail",
         );
     } else {
-        // A server without handlers keeps house for workers elsewhere; it serves no queue and is
-        // none of them.
-        let is_server =
-            |worker: &WorkerInfo| worker.status.queues.is_empty() && worker.status.running == 0;
-        let (servers, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(is_server);
+        let (servers, workers): (Vec<_>, Vec<_>) = workers
+            .into_iter()
+            .partition(|worker| worker.serves_nothing(now));
         if !workers.is_empty() {
             context.output.table(&table(&workers, now))?;
         }

@@ -202,6 +202,28 @@ fn what_every_command_or_the_server_would_refuse_is_found_by_the_check() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_does_not_keep_anybody_from_looking_at_a_store_that_is_named() {
+    let place = Place::new();
+    place.run(["push", "q", "1", "--id", "a"]).succeeded();
+    let (file, list) = (place.path("backstop.toml"), ["job", "list"]);
+    let named = [list.as_slice(), &["--store", "sqlite:backstop.db"]].concat();
+    let check = || {
+        let answer = place.run(&named).succeeded();
+        let warning = "warning: backstop.toml cannot be read: ";
+        assert!(answer.stderr.starts_with(warning), "{answer:#?}");
+        let told = "backstop.toml cannot be read";
+        place.run(list).complains(2, &[told, "try: "]);
+        let given = [named.as_slice(), &["--config", "backstop.toml"]].concat();
+        place.run(given).complains(2, &[told]);
+    };
+    std::fs::write(&file, b"redact = [\"\xff\"]\n").unwrap();
+    check();
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    check();
+}
+
+#[test]
 fn a_broken_file_does_not_keep_anybody_from_looking_at_a_store_that_is_named() {
     let place = Place::new();
     place
@@ -224,6 +246,7 @@ fn a_broken_file_does_not_keep_anybody_from_looking_at_a_store_that_is_named() {
             "job why a",
             "queue list",
             "dead list",
+            "dead export",
             "doctor",
             "worker list",
             "top --once",

@@ -629,3 +629,19 @@ fn a_job_that_is_done_has_no_last_error() {
         "its history has it"
     );
 }
+
+#[test]
+fn a_dead_job_is_shown_with_its_attempts_alone_and_a_dash_for_no_kind() {
+    let place = Place::new();
+    place.json(["push", "q", "1", "--id", "a"]);
+    let once = ["--max-attempts", "1", "--until-empty", "--quiet"];
+    let work = ["work", "q", "--exec", "false"];
+    place.run([work.as_slice(), &once].concat()).exits(1);
+    for (command, attempts) in [("job show a", "attempt"), ("dead show a", "attempts")] {
+        let shown = place.run(command.split(' ')).succeeded().stdout;
+        for field in [["kind", "–"], [attempts, "1"]] {
+            let is_there = |line: &str| line.split_whitespace().eq(field);
+            assert!(shown.lines().any(is_there), "{field:?}: {shown}");
+        }
+    }
+}

@@ -564,6 +564,8 @@ fn a_server_without_handlers_is_not_in_the_list_of_workers() {
         listed.stdout.is_empty() && listed.stderr.contains("not listed: 1 without queues"),
         "{listed:#?}"
     );
+    let page = served.ask("GET /workers", "", "").1;
+    assert!(page.contains("No worker was heard of"), "{page}");
     place.json(["push", "q", "1"]);
     let worker = place.start([
         "work",
@@ -585,10 +587,15 @@ fn a_server_without_handlers_is_not_in_the_list_of_workers() {
         "{listed}"
     );
     place.write("go", "");
-    for child in [worker, served.child] {
-        signal(&child, "TERM");
-        ended(child).succeeded();
-    }
+    signal(&worker, "TERM");
+    ended(worker).succeeded();
+    let listed = place.run(["worker", "list"]).succeeded();
+    assert!(
+        listed.stdout.contains("stopped") && listed.stderr.contains("not listed: 1 without"),
+        "{listed:#?}"
+    );
+    signal(&served.child, "TERM");
+    ended(served.child).succeeded();
 }
 
 #[test]

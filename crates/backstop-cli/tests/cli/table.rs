@@ -639,6 +639,18 @@ fn bench_finds_what_is_due_without_indexes_and_with_them_and_leaves_nothing_behi
 }
 
 #[test]
+fn a_table_that_lacks_columns_is_told_how_to_name_those_and_no_others() {
+    let place = Place::new();
+    place.write("backstop.toml", INVOICES);
+    db(&place)
+        .execute_batch(&format!("CREATE TABLE BACKLOG ({COLUMNS})"))
+        .unwrap();
+    let told = place.run(["table", "check", "invoices"]).exits(1).stdout;
+    let entry = r#"columns = { failures = "…", last_failure = "…" }"#;
+    assert!(told.contains(entry), "{told}");
+}
+
+#[test]
 fn a_table_with_other_names_is_told_how_to_map_them_before_anything_is_added() {
     let place = Place::new();
     place.write("backstop.toml", INVOICES);

@@ -65,7 +65,10 @@ fn caller_of_large(request: &Request) -> Option<Arc<str>> {
 impl Body {
     /// What the request says.
     pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
-        serde_json::from_slice(&self.bytes).map_err(|error| unreadable(&error))
+        serde_json::from_slice(&self.bytes).map_err(|error| {
+            let is_list = self.bytes.trim_ascii_start().starts_with(b"[");
+            unreadable(&error, is_list)
+        })
     }
 
     /// What `read` makes of the request; a large one is read off the serving threads.
@@ -92,7 +95,7 @@ impl Body {
 }
 
 /// Why a body cannot be read, in the words of whoever wrote it.
-fn unreadable(error: &serde_json::Error) -> Problem {
+fn unreadable(error: &serde_json::Error, is_list: bool) -> Problem {
     let (place, text) = (
         format!(" at line {} column {}", error.line(), error.column()),
         error.to_string(),
@@ -113,6 +116,15 @@ fn unreadable(error: &serde_json::Error) -> Problem {
     let mismatch = what
         .strip_prefix("invalid type: ")
         .and_then(|rest| rest.split_once(", expected "));
+    // serde takes a list for the fields of an object in their order.
+    let too_short = what
+        .strip_prefix("invalid length ")
+        .and_then(|rest| rest.split_once(", expected "));
+    let mismatch = match too_short {
+        Some((_, expected)) => Some(("sequence", expected)),
+        None if is_list => Some(("sequence", "map")),
+        None => mismatch,
+    };
     match mismatch {
         Some((found, expected)) => Problem::bad(format_args!(
             "the body: expected {}, found {}{place}",
@@ -317,7 +329,11 @@ mod tests {
             "nope",
             "the body is not JSON: expected true, false or null at line 1",
         );
-        check("[]", "the body: ");
+        check(
+            "[]",
+            "the body: expected ends of runs: an object with a list `settle`, found a list",
+        );
+        check("[[{}]]", "the body: expected an object, found a list");
         check("", "the body is not JSON: EOF");
     }
 

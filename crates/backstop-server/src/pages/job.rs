@@ -261,7 +261,7 @@ async fn show(
         queue: job.queue.to_string(),
         queue_link: view.at(&format!("/queues/{}", part(job.queue.as_str()))),
         title,
-        kind: text::name(job.kind.as_str()),
+        kind: text::kind(&job.kind),
         kind_link: Link::to(view.at("/jobs"))
             .with("queue", &job.queue)
             .with("kind", &job.kind)
@@ -351,6 +351,8 @@ fn attempts(job: &Job, config: &Config) -> String {
         .retry()
         .unwrap_or_else(|| config.retry_of(&job.queue));
     match (policy.max_attempts(), shortest_life(&policy)) {
+        // It has no more of them, whatever the policy allows by now.
+        _ if job.state == State::Dead => job.attempt.to_string(),
         (Some(max), Some(life)) => format!(
             "{} of {max}, spread over at least {}",
             job.attempt,

@@ -92,8 +92,9 @@ const fn tone(health: Health) -> &'static str {
 }
 
 async fn list(view: View) -> Result<Response, PageFailure> {
-    let workers = view.ask(view.app().backstop().workers(LISTED)).await?;
+    let mut workers = view.ask(view.app().backstop().workers(LISTED)).await?;
     let now = view.now();
+    workers.retain(|worker| !worker.serves_nothing(now));
     let count = |which: fn(Health) -> bool| {
         workers
             .iter()

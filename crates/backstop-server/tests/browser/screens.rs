@@ -44,6 +44,25 @@ fn no_page_is_wider_than_a_small_screen() {
     assert!(wide.is_empty(), "{wide:#?}");
 }
 
+/// Words in the first cells of rows that go on in another line.
+const BROKEN: &str = "(() => { \
+const broken = []; \
+for (const { firstChild: text } of document.querySelectorAll('tbody th.break')) for (const word of text.data.matchAll(/\\S+/g)) { \
+const range = document.createRange(); range.setStart(text, word.index); range.setEnd(text, word.index + word[0].length); \
+if (range.getClientRects().length > 1) broken.push(word[0]); } \
+return broken.join(' '); })()";
+
+#[test]
+fn a_narrow_table_keeps_the_names_of_workers_whole() {
+    let name = "a_worker_of_one_word";
+    let site = Site::filled(&[name]);
+    let page = Page::open();
+    page.sized(600, 740);
+    page.go(&site.at("/workers"));
+    assert!(page.text().contains(name), "{}", page.text());
+    assert_eq!(page.eval(BROKEN), "");
+}
+
 #[test]
 fn pages_are_dark_or_light_as_the_reader_likes() {
     let site = Site::filled(&["plain"]);

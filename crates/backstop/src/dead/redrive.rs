@@ -12,6 +12,7 @@
 //! - Only letters that were dead when it started are redriven, and each once, however often its
 //!   runner is killed: what is about to be requeued is written down first, and the job's own count
 //!   of requeues tells whether it was.
+//! - A letter whose queue is full waits, and those of other queues go past it.
 //! - A redriven job that is done has succeeded; so has one that is gone, for a job that died would
 //!   still be there unless somebody removed it. One that is dead or cancelled has failed; so has
 //!   one that was requeued once more meanwhile, for it must have died, and one that can no longer
@@ -27,6 +28,7 @@ mod rate;
 mod record;
 mod run;
 mod unserved;
+mod waiting;
 mod watch;
 
 use super::DeadSelection;
@@ -150,7 +152,8 @@ pub struct RedriveReport {
     /// How many of them have not ended.
     pub open: u64,
     /// How many letters could not be requeued: another job holds their unique key, or they were
-    /// picked and were not dead, or were picked by an id that several queues know.
+    /// picked and were not dead, or were picked by an id that several queues know, or somebody else
+    /// requeued or removed them while they waited for room.
     pub refused: u64,
     /// How many letters could not be read.
     pub damaged: u64,

@@ -37,6 +37,7 @@ pub(crate) mod recover;
 pub(crate) mod refusals;
 pub(crate) mod running;
 pub(crate) mod settle;
+pub(crate) mod signals;
 pub(crate) mod suspects;
 pub(crate) mod sweep;
 pub(crate) mod table;

@@ -8,6 +8,7 @@ use super::keeper::keeper_loop;
 use super::orders::order_loop;
 use super::progress::Progress;
 use super::settle::{WAITING_MAX, settle_loop};
+use super::signals::LastSignal;
 use super::sweep::sweep_loop;
 use super::table::table_loop;
 use super::timetable::timetable_loop;
@@ -15,6 +16,7 @@ use crate::worker::{BadWorker, Services};
 use backstop_core::port::StoreError;
 use backstop_core::{Span, WorkerName};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -122,21 +124,28 @@ impl Running {
         }
     }
 
-    /// Stops on Ctrl-C, at once on the second; ends as well if the worker has stopped by itself,
-    /// see [`Running::refused`].
+    /// Stops on Ctrl-C, at once on the second, as far as it counts by [`LastSignal`]; ends as well
+    /// if the worker has stopped by itself, see [`Running::refused`].
     pub async fn until_ctrl_c(mut self) -> Progress {
+        let mut last = LastSignal::default();
         tokio::select! {
             () = self.ended() => {}
-            heard = tokio::signal::ctrl_c() => if heard.is_err() {
-                tracing::error!("Ctrl-C cannot be listened for; the worker stops");
+            heard = tokio::signal::ctrl_c() => {
+                last.counts(Instant::now());
+                if heard.is_err() {
+                    tracing::error!("Ctrl-C cannot be listened for; the worker stops");
+                }
             }
         }
         self.stop();
         let (force, stop) = (self.force.clone(), self.stop.clone());
         let second = tokio::spawn(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                stop.cancel();
-                force.cancel();
+            while tokio::signal::ctrl_c().await.is_ok() {
+                if last.counts(Instant::now()) {
+                    stop.cancel();
+                    force.cancel();
+                    return;
+                }
             }
         });
         let progress = self.stopped().await;

@@ -633,7 +633,7 @@ fn a_dead_record_of_a_stream_says_whether_its_key_stands_still() {
     assert!(told(None).to_string().contains("which went on past it"));
     assert_eq!(
         told(None).next_step(Some(&dead)),
-        Some(format!("backstop job retry {}", dead.id))
+        Some(format!("backstop dead requeue {}", dead.id))
     );
 }
 

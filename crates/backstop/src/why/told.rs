@@ -200,7 +200,8 @@ impl Why {
                 )
             }
             Self::UniqueTwin { twin, .. } => format!("backstop job why {twin}"),
-            Self::Dead { .. } | Self::Cancelled { .. } => format!("backstop job retry {id}"),
+            Self::Dead { .. } => format!("backstop dead requeue {id}"),
+            Self::Cancelled { .. } => format!("backstop job retry {id}"),
             Self::Running { .. } | Self::Done { .. } => return None,
         })
     }

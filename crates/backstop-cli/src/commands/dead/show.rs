@@ -3,7 +3,7 @@
 use super::letters;
 use crate::commands::job::{IdArg, called};
 use crate::context::Context;
-use crate::output::words::{instant, relative, span};
+use crate::output::words::{instant, kind, relative, span};
 use crate::trouble::{Trouble, Verdict};
 use backstop::dead::{DeadLetter, Shown};
 use backstop::{JobId, Span, Time};
@@ -75,12 +75,9 @@ fn tell(letter: &DeadLetter, now: Time, context: &Context) -> Result<(), Trouble
 fn fields(letter: &DeadLetter, now: Time) -> Vec<(&'static str, String)> {
     let when = |at: Time| format!("{} ({})", instant(at), relative(at, now));
     let job = &letter.original_job;
-    let most = job
-        .max_attempts
-        .map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
     let mut fields = vec![
         ("queue", letter.queue.to_string()),
-        ("kind", letter.kind.to_string()),
+        ("kind", kind(&letter.kind)),
     ];
     fields.extend(letter.reason.clone().map(|reason| ("reason", reason)));
     fields.push(("error", letter.error.clone()));
@@ -90,7 +87,7 @@ fn fields(letter: &DeadLetter, now: Time) -> Vec<(&'static str, String)> {
             .http_status
             .map(|status| ("http status", status.to_string())),
     );
-    fields.push(("attempts", format!("{} of {most}", letter.attempt_count)));
+    fields.push(("attempts", letter.attempt_count.to_string()));
     fields.push(("requeues", letter.requeues.to_string()));
     fields.extend((job.lost_leases > 0).then(|| ("lost leases", job.lost_leases.to_string())));
     fields.extend(letter.first_failed_at.map(|at| ("first failed", when(at))));

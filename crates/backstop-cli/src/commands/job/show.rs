@@ -2,7 +2,7 @@
 
 use super::{IdArg, not_found};
 use crate::context::Context;
-use crate::output::words::{about, instant, relative, span};
+use crate::output::words::{about, instant, kind, relative, span};
 use crate::trouble::{Trouble, Verdict};
 use backstop::{State, Time};
 use backstop_core::Job;
@@ -72,12 +72,17 @@ fn trace_lines(failure: &Failure) -> impl Iterator<Item = &str> {
 
 fn fields(job: &Job, max_attempts: Option<u32>, now: Time) -> Vec<(&'static str, String)> {
     let when = |at: Time| format!("{} ({})", instant(at), relative(at, now));
-    let attempts = max_attempts.map_or_else(|| "unlimited".to_owned(), |max| max.to_string());
+    // The limit that holds now need not be the one that a dead job used up.
+    let attempts = match max_attempts {
+        _ if job.state == State::Dead => job.attempt.to_string(),
+        Some(max) => format!("{} of {max}", job.attempt),
+        None => format!("{} of unlimited", job.attempt),
+    };
     let mut fields = vec![
         ("queue", job.queue.to_string()),
-        ("kind", job.kind.to_string()),
+        ("kind", kind(&job.kind)),
         ("priority", job.priority.to_string()),
-        ("attempt", format!("{} of {attempts}", job.attempt)),
+        ("attempt", attempts),
         ("inserted at", when(job.inserted_at)),
         ("run at", when(job.run_at)),
     ];

@@ -1,6 +1,7 @@
 //! Pushes many lines: one thread reads and checks, a few calls of the store are under way at any
 //! time, and memory is bounded by them. Of a pipe, what was read goes out before the reader waits
-//! for more: a slow pipe has its lines in the store at once, and a fast one fills its batches.
+//! for more: a slow pipe has its lines in the store at once, and a fast one fills its batches. Its
+//! calls go one after another, since calls that overlap would mix up the order of its lines.
 
 mod report;
 
@@ -27,7 +28,7 @@ use tokio::task::JoinSet;
 const BATCH_JOBS: usize = 1_000;
 /// Payload bytes of one call; well below what a store takes.
 const BATCH_BYTES: usize = 4 << 20;
-/// Calls under way at once: while one is made durable, the next is on its way.
+/// Calls under way at once for a file: while one is made durable, the next is on its way.
 const IN_FLIGHT: usize = 4;
 /// Batches read ahead.
 const READ_AHEAD: usize = 2;
@@ -99,7 +100,7 @@ async fn load(
     let is_repeatable = defaults.batch.is_some();
     let may_wait = source.size().is_none();
     let batches = read_in_background(source.reader()?, defaults, may_wait, backstop.clone());
-    let loaded = push_batches(batches, backstop, report, &bar).await;
+    let loaded = push_batches(batches, may_wait, backstop, report, &bar).await;
     bar.finish_and_clear();
     loaded.map_err(|trouble| explain(trouble, report, is_repeatable))
 }
@@ -200,15 +201,17 @@ fn read_batch(
 
 async fn push_batches(
     mut batches: Batches,
+    may_wait: bool,
     backstop: &Backstop,
     report: &mut Report,
     bar: &ProgressBar,
 ) -> Result<(), Trouble> {
+    let calls_max = if may_wait { 1 } else { IN_FLIGHT };
     let mut under_way: JoinSet<(u64, Answer<Pushed>)> = JoinSet::new();
     let mut is_open = true;
     while is_open || !under_way.is_empty() {
         tokio::select! {
-            batch = batches.recv(), if is_open && under_way.len() < IN_FLIGHT => match batch {
+            batch = batches.recv(), if is_open && under_way.len() < calls_max => match batch {
                 Some(batch) => {
                     let batch = batch?;
                     report.bad(batch.bad);
@@ -265,9 +268,14 @@ fn message(report: &Report, bar: &ProgressBar) -> String {
 mod tests {
     use super::super::Lines;
     use super::*;
-    use backstop::{QueueName, Span};
+    use backstop::testing::VirtualClock;
+    use backstop::{QueueName, Random, Run, Span};
+    use backstop_memory::MemoryStore;
+    use backstop_testkit::flaky::{Fault, Flaky, Odds};
     use std::cell::Cell;
     use std::io;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     const DELAY: Span = Span::secs(20);
 
@@ -339,5 +347,49 @@ mod tests {
         check(&["1\n2\n3", "3\n", "4"], true, &[&[1, 1], &[2], &[3]]);
         check(&["1\n\n", "2\n"], true, &[&[1], &[2]]);
         check(&["1\n\r\n \n2", "\n"], true, &[&[1], &[2]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_of_a_pipe_keep_their_order_also_where_the_store_is_slow() {
+        const LINES: usize = 20;
+        let defaults = Defaults {
+            delay: None,
+            ..defaults()
+        };
+        let delays = Odds {
+            delay_before: 1.0,
+            delay_max: Duration::from_secs(1),
+            ..Odds::default()
+        };
+        let store = Arc::new(Flaky::with_odds(Arc::new(MemoryStore::new()), 7, delays));
+        let clock = Arc::new(VirtualClock::start());
+        let backstop = Backstop::on(Arc::<Flaky>::clone(&store), clock, Random::seeded(7));
+        let (sender, batches) = mpsc::channel(LINES);
+        for number in 1..=LINES {
+            let (line, id) = (number.to_string(), || backstop.new_id());
+            let job = line::job(line.as_bytes(), 1, &defaults, backstop.now(), id);
+            let batch = Batch {
+                jobs: vec![job.unwrap()],
+                ..Batch::default()
+            };
+            sender.send(Ok(batch)).await.ok().unwrap();
+        }
+        drop(sender);
+        let (mut report, bar) = (Report::default(), ProgressBar::hidden());
+        push_batches(batches, true, &backstop, &mut report, &bar)
+            .await
+            .unwrap();
+        assert!(store.injected(Fault::DelayBefore) >= LINES as u64);
+        store.set_faults(false);
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&lines);
+        let handler = move |run: Run| {
+            let line = String::from_utf8(run.payload().to_vec()).unwrap();
+            seen.lock().unwrap().push(line.parse::<usize>().unwrap());
+            async { Ok(()) }
+        };
+        let worker = backstop.worker().handle_raw("q", handler);
+        worker.drain().await.unwrap();
+        assert_eq!(*lines.lock().unwrap(), (1..=LINES).collect::<Vec<_>>());
     }
 }

@@ -29,7 +29,7 @@ Examples:
   backstop stream push uptime --file results.ndjson --step 5m
   zcat results.gz | backstop stream push uptime -
 
-A line of a file is {\"key\":\"site-7\",\"position\":60000,\"payload\":…}, with \"step\" (a number, in the unit of positions) and
+A line of a file is {\"key\":\"site-7\",\"position\":300000,\"payload\":…}, with \"step\" (a number, in the unit of positions) and
 \"tenant\" if need be. If [streams.NAME] in the configuration says where key, position and step are, a line is the record
 itself. Pushing a record again is harmless. Bad lines are named and left out; the others go in.")]
 pub(crate) struct PushArgs {

@@ -158,19 +158,38 @@ fn summarise(name: &StreamName, counts: Counts, context: &Context) -> Result<(),
             .output
             .json(&json!({ "stream": name, "counts": counts }));
     }
+    context.output.line(format!(
+        "{name} so far: {}; {} held now",
+        parts(&counts),
+        count(counts.held())
+    ))
+}
+
+/// The counts that are not 0, in words.
+fn parts(counts: &Counts) -> String {
+    let off_step = match counts[Count::OffStep] {
+        0 => String::new(),
+        some => format!(" ({} of them off the step)", count(some)),
+    };
+    let part = |which: Count| {
+        let beside = if which == Count::Duplicates {
+            &off_step
+        } else {
+            ""
+        };
+        Some(format!(
+            "{} {}{beside}",
+            count(counts[which]),
+            things(which)?
+        ))
+    };
     let told = Count::ALL.into_iter().filter(|which| counts[*which] > 0);
-    let parts: Vec<String> = told
-        .filter_map(|which| Some(format!("{} {}", count(counts[which]), things(which)?)))
-        .collect();
-    let parts = if parts.is_empty() {
+    let parts: Vec<String> = told.filter_map(part).collect();
+    if parts.is_empty() {
         "nothing yet".to_owned()
     } else {
         parts.join(", ")
-    };
-    context.output.line(format!(
-        "{name} so far: {parts}; {} held now",
-        count(counts.held())
-    ))
+    }
 }
 
 /// What a count counts, for people; nothing of what only says how waits went.
@@ -179,18 +198,42 @@ const fn things(which: Count) -> Option<&'static str> {
         Count::Handled => "handled",
         Count::Misses => "declared missing",
         Count::Duplicates => "dropped as duplicates",
-        Count::OffStep => "of them off the step of their key",
         Count::Late => "came late",
         Count::Dead => "failed for good",
         Count::Failures => "failed runs",
         Count::Ignored => "ignored, of disabled keys",
-        Count::OffGrid => "off their step",
+        Count::OffGrid => "handled off the step",
         Count::StoreFailures => "handled while the store was away",
         Count::Added => "had to wait",
         Count::Timeout => "waits given up after their time",
         Count::CircuitBreaker => "waits given up for lack of room",
-        Count::Removed | Count::TaskScheduled | Count::Cleared | Count::Rescheduling => {
-            return None;
-        }
+        Count::OffStep
+        | Count::Removed
+        | Count::TaskScheduled
+        | Count::Cleared
+        | Count::Rescheduling => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicates_off_the_step_are_told_beside_the_duplicates() {
+        let mut counts = Counts::default();
+        assert_eq!(parts(&counts), "nothing yet");
+        counts[Count::Handled] = 4;
+        counts[Count::Duplicates] = 3;
+        counts[Count::OffStep] = 1;
+        counts[Count::OffGrid] = 2;
+        let told = parts(&counts);
+        for part in [
+            "4 handled",
+            "3 dropped as duplicates (1 of them off the step)",
+            "2 handled off the step",
+        ] {
+            assert!(told.split(", ").any(|one| one == part), "{told}");
+        }
+    }
 }

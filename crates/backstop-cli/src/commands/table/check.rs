@@ -204,11 +204,14 @@ fn tell_missing(table: &Table, checked: &Checked, context: &Context) -> Result<(
     let entry = format!("[tables.{}]", table.name());
     match &checked.proposal {
         Some(columns) => {
-            output.line(paint.bad(format!("Columns are missing. If yours have other names, say so in {entry}:")))?;
+            output.line(paint.bad(format!(
+                "Columns are missing. If yours have other names, say so in {entry}:"
+            )))?;
             output.line(format!("  {}", paint.command(columns)))?;
         }
         None => output.line(paint.bad(format!(
-            "Columns are missing. If yours have other names, say so in {entry}: columns = {{ status = \"…\" }}"
+            "Columns are missing. If yours have other names, say so in {entry}: {}",
+            missing_entry(&checked.columns)
         )))?,
     }
     if !checked.missing.is_empty() {
@@ -216,6 +219,15 @@ fn tell_missing(table: &Table, checked: &Checked, context: &Context) -> Result<(
         statements(checked.missing.iter(), context)?;
     }
     Ok(())
+}
+
+/// The entry of the configuration that names the missing columns, with the names left open.
+fn missing_entry(columns: &[CheckedColumn]) -> String {
+    let missing = columns.iter().filter(|column| column.found.is_none());
+    let names: Vec<String> = missing
+        .map(|column| format!("{} = \"…\"", column.role))
+        .collect();
+    format!("columns = {{ {} }}", names.join(", "))
 }
 
 fn columns(columns: &[CheckedColumn]) -> Lines {

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::output::progress;
 use crate::output::words::count;
 use crate::trouble::Trouble;
-use backstop::{Backstop, Progress, QueueName, Running, State};
+use backstop::{Backstop, LastSignal, Progress, QueueName, Running, State};
 use backstop_core::port::{Answer, Gate, StoreError};
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
@@ -89,32 +89,11 @@ impl Stage {
     }
 }
 
-/// The signals that ask for an end. One within [`SAME_WITHIN`] of another is the same one:
-/// coreutils' `timeout` signals its child and then the child's group, and the first would otherwise
-/// leave running jobs no time.
+/// The signals that ask for an end, as far as they count.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    heard: Heard,
-}
-
-const SAME_WITHIN: Duration = Duration::from_secs(1);
-
-/// When the last signal came that counted.
-#[derive(Default)]
-struct Heard(Option<Instant>);
-
-impl Heard {
-    /// Whether a signal that comes at `now` counts.
-    fn counts(&mut self, now: Instant) -> bool {
-        let is_same = self
-            .0
-            .is_some_and(|last| now.saturating_duration_since(last) < SAME_WITHIN);
-        if !is_same {
-            self.0 = Some(now);
-        }
-        !is_same
-    }
+    last: LastSignal,
 }
 
 impl Signals {
@@ -128,7 +107,7 @@ impl Signals {
         Ok(Self {
             interrupt,
             terminate,
-            heard: Heard::default(),
+            last: LastSignal::default(),
         })
     }
 
@@ -138,7 +117,7 @@ impl Signals {
                 _ = self.interrupt.recv() => {}
                 _ = self.terminate.recv() => {}
             }
-            if self.heard.counts(Instant::now()) {
+            if self.last.counts(Instant::now()) {
                 return;
             }
         }
@@ -223,18 +202,5 @@ impl<'a> Watch<'a> {
             }
         }
         Ok(live)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_within_a_second_of_another_is_the_same_one() {
-        let (start, mut heard) = (Instant::now(), Heard::default());
-        let mut counts = |millis| heard.counts(start + Duration::from_millis(millis));
-        let counted = [0, 1, 999, 1_000, 1_500, 1_999, 2_000].map(&mut counts);
-        assert_eq!(counted, [true, false, false, true, false, false, true]);
     }
 }

@@ -116,7 +116,8 @@ impl Facts {
         let (store, backstop, now) = (view.store(), view.app().backstop(), view.now());
         let queues = store.queues(now).await?;
         let streams = store.streams().await?;
-        let workers = backstop.workers(LISTED).await?;
+        let mut workers = backstop.workers(LISTED).await?;
+        workers.retain(|worker| !worker.serves_nothing(now));
         let recent = queues.iter().map(|queue| {
             (
                 queue.name.clone(),

@@ -138,12 +138,15 @@ fn standing_still(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Prob
 /// Jobs are put back because more of them want to start than the rate limit lets through.
 fn limited(queue: &QueueStatus, facts: &Facts, base: &str) -> Option<Problem> {
     let (_, rate) = facts.rates.iter().find(|(name, _)| *name == queue.name)?;
-    let refused_lately = rate
-        .refused_at
-        .is_some_and(|at| facts.now.since(at) <= LIMITED_WITHIN);
-    let waiting = queue.counts.of(State::Scheduled) + queue.counts.of(State::Ready);
     let limit = &rate.limit;
-    (refused_lately && waiting > 0).then(|| Problem {
+    // What was refused is not asked about again until it is due: it goes back for `over`, or until
+    // there is room.
+    let is_limited = rate.refused_at.is_some_and(|at| {
+        let goes_back_for = limit.over.unwrap_or(LIMITED_WITHIN).max(LIMITED_WITHIN);
+        facts.now <= at.after(goes_back_for) || facts.now < rate.room_at
+    });
+    let waiting = queue.counts.of(State::Scheduled) + queue.counts.of(State::Ready);
+    (is_limited && waiting > 0).then(|| Problem {
         weight: Weight::Warn,
         kind: "rate limit",
         sentence: format!(

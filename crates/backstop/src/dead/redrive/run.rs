@@ -1,16 +1,17 @@
 //! Runs redrives: looks, lets [`decide`] say what follows, does it.
 
-use super::letters::{Letters, Reached, Seen, by_queue};
+use super::letters::{Letters, Next, Reached, Seen, by_queue};
 use super::record::{PART_MAX, Record, Runner};
+use super::waiting::Waiting;
 use super::watch::{Fate, Redriven, Watch};
 use super::{Observed, Phase, Redrive, RedriveError, RedriveReport, Step, decide};
 use crate::dead::{Changed, DeadFilter, DeadLetters, DeadSelection};
 use backstop_core::amend::{Action, Refusal};
 use backstop_core::limits::FIND_MAX;
-use backstop_core::port::StoreError;
+use backstop_core::port::{Answer, StoreError};
 use backstop_core::redact::Redaction;
-use backstop_core::{JobId, QueueName, Time};
-use std::collections::BTreeSet;
+use backstop_core::{JobId, QueueName, State, Time};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -187,6 +188,7 @@ struct Run<'a> {
     /// Which letters: only those that were dead when it started.
     letters: Letters,
     reached: Reached,
+    waiting: Waiting,
     free_at: Time,
     /// Whether what the store knows is known here.
     is_loaded: bool,
@@ -205,6 +207,7 @@ impl<'a> Run<'a> {
             record,
             watch: Watch::default(),
             reached: Reached::Nothing,
+            waiting: Waiting::default(),
             free_at: now,
             is_loaded: false,
         })
@@ -230,12 +233,7 @@ impl<'a> Run<'a> {
             }
             let now = self.dead.backstop.current_time().await;
             match decide(&self.record.report, &self.observed(), now) {
-                Step::Requeue(count) => {
-                    self.requeue(count).await?;
-                    if self.record.report.why.is_some() {
-                        tokio::time::sleep(ROOM_LOOKED_EVERY).await;
-                    }
-                }
+                Step::Requeue(count) => self.requeue(count).await?,
                 Step::Wait(span) => tokio::time::sleep(span.into()).await,
                 Step::Enter(phase) => {
                     self.record.report.phase = phase;
@@ -254,7 +252,7 @@ impl<'a> Run<'a> {
     fn observed(&self) -> Observed {
         Observed {
             stop_asked: self.record.stop_asked,
-            has_more: self.reached != Reached::End,
+            has_more: self.reached != Reached::End || !self.waiting.is_empty(),
             free_at: self.free_at,
         }
     }
@@ -309,14 +307,60 @@ impl<'a> Run<'a> {
     }
 
     /// Requeues the next letters, at most `count`. What is about to happen is written down first:
-    /// that is also where a runner that was replaced finds out. Where a queue is full it stays at
-    /// these letters and goes on with them once there is room; those that cannot be requeued are
-    /// counted when it leaves them.
+    /// that is also where a runner that was replaced finds out. Those whose queue is full wait.
     async fn requeue(&mut self, count: usize) -> Result<(), RedriveError> {
-        let started_at = self.record.report.started_at;
         let count = count.min(PART_MAX);
-        let next = self
-            .dead
+        let is_read = self.reads_on();
+        let next = if is_read {
+            self.read_letters(count).await?
+        } else {
+            self.waiting_letters(count).await?
+        };
+        let is_new = |redriven: &Redriven| !self.watch.knows_it(redriven);
+        let (mut full, pending): (Vec<_>, Vec<_>) = next
+            .letters
+            .into_iter()
+            .filter(is_new)
+            .partition(|letter| self.waiting.is_full_for(letter));
+        self.record.pending = pending;
+        let mut refused = 0;
+        if !self.record.pending.is_empty() {
+            self.save().await?;
+            for (letter, why) in self.requeue_pending().await? {
+                if why == Refusal::Full {
+                    full.push(letter);
+                } else {
+                    refused += 1;
+                }
+            }
+        }
+        if is_read {
+            self.reached = next.reached;
+        } else {
+            self.waiting.remove(count);
+        }
+        self.waiting.put_off(full);
+        let alive = next
+            .alive
+            .iter()
+            .filter(|id| !self.watch.knows(**id, None))
+            .count();
+        self.record.report.refused += alive as u64 + refused;
+        self.record.report.damaged += next.damaged;
+        self.record.report.why = (!self.waiting.is_empty()).then(|| WAITS_FOR_ROOM.to_owned());
+        Ok(())
+    }
+
+    /// Whether letters that nobody has looked at are next, and not those that wait for room. Where
+    /// all are of one queue, and that one is full, the others would be read for nothing.
+    fn reads_on(&self) -> bool {
+        let may_pass = self.queue().is_none() && self.waiting.has_room();
+        self.reached != Reached::End && (self.waiting.is_empty() || may_pass)
+    }
+
+    async fn read_letters(&self, count: usize) -> Answer<Next> {
+        let started_at = self.record.report.started_at;
+        self.dead
             .next_letters(
                 &self.letters,
                 self.queue(),
@@ -324,33 +368,40 @@ impl<'a> Run<'a> {
                 count,
                 started_at,
             )
-            .await?;
-        let is_new = |redriven: &Redriven| !self.watch.knows_it(redriven);
-        self.record.pending = next.letters.into_iter().filter(is_new).collect();
-        let mut refused = Vec::new();
-        if !self.record.pending.is_empty() {
-            self.save().await?;
-            refused = self.requeue_pending().await?;
-        }
-        self.record.report.why = refused
-            .contains(&Refusal::Full)
-            .then(|| WAITS_FOR_ROOM.to_owned());
-        if self.record.report.why.is_some() {
-            return Ok(());
-        }
-        let alive = next
-            .alive
-            .iter()
-            .filter(|id| !self.watch.knows(**id, None))
-            .count();
-        self.record.report.refused += (alive + refused.len()) as u64;
-        self.record.report.damaged += next.damaged;
-        self.reached = next.reached;
-        Ok(())
+            .await
     }
 
-    /// Requeues what is pending; answers why some were not.
-    async fn requeue_pending(&mut self) -> Result<Vec<Refusal>, RedriveError> {
+    /// The next of those that wait for room, as they are by now. A new round begins after a pause.
+    async fn waiting_letters(&mut self, count: usize) -> Answer<Next> {
+        if self.waiting.is_round_over() {
+            tokio::time::sleep(ROOM_LOOKED_EVERY).await;
+            self.waiting.begin_round();
+        }
+        let mut letters = self.waiting.next(count);
+        letters.retain(|letter| !self.watch.knows_it(letter));
+        let seen = self.dead.see_each(self.queue(), &letters).await?;
+        let mut next = Next {
+            letters: Vec::new(),
+            alive: Vec::new(),
+            damaged: 0,
+            reached: self.reached.clone(),
+        };
+        for (letter, seen) in letters.into_iter().zip(seen) {
+            match seen {
+                Seen::Job(Some(job))
+                    if job.state == State::Dead && job.requeues == letter.requeues =>
+                {
+                    next.letters.push(letter);
+                }
+                Seen::Job(_) => next.alive.push(letter.id),
+                Seen::Damaged => next.damaged += 1,
+            }
+        }
+        Ok(next)
+    }
+
+    /// Requeues what is pending; answers which were not, and why.
+    async fn requeue_pending(&mut self) -> Result<Vec<(Redriven, Refusal)>, RedriveError> {
         let now = self.dead.backstop.current_time().await;
         if self.record.runner.is_none_or(|runner| runner.until <= now) {
             return Err(RedriveError::TakenOver(self.record.report.id.clone()));
@@ -375,14 +426,13 @@ impl<'a> Run<'a> {
                         .await?;
                 }
             }
-            let not: BTreeSet<JobId> = changed.refused.iter().map(|(id, _)| *id).collect();
-            refused.extend(changed.refused.into_iter().map(|(_, why)| why));
-            requeued.extend(
-                letters
-                    .into_iter()
-                    .filter(|redriven| !not.contains(&redriven.id))
-                    .cloned(),
-            );
+            let mut not: BTreeMap<JobId, Refusal> = changed.refused.into_iter().collect();
+            for letter in letters {
+                match not.remove(&letter.id) {
+                    None => requeued.push(letter.clone()),
+                    Some(why) => refused.push((letter.clone(), why)),
+                }
+            }
         }
         self.remember(&requeued).await?;
         self.record.pending.clear();

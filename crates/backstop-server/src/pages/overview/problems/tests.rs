@@ -457,13 +457,13 @@ fn an_opinion_of_the_doctor_that_is_old_is_told() {
 
 #[test]
 fn jobs_that_a_rate_limit_keeps_back_are_a_problem_while_it_does() {
-    let limited = |ago: Span, scheduled: u64| {
+    let limited_until = |ago: Span, scheduled: u64, room_at: Time| {
         let mut queue = queue(0, 0);
         *queue.counts.of_mut(State::Scheduled) = scheduled;
         let limit = serde_json::from_str(r#"{"count":5,"per":"1s","over":"5m"}"#).unwrap();
         let rate = RateStatus {
             limit,
-            room_at: now(),
+            room_at,
             refused_at: Some(now().before(ago)),
         };
         Facts {
@@ -472,8 +472,13 @@ fn jobs_that_a_rate_limit_keeps_back_are_a_problem_while_it_does() {
             ..calm()
         }
     };
+    let limited = |ago, scheduled| limited_until(ago, scheduled, now());
     let words = "Queue emails is over its rate limit of 5 per 1s";
-    check(&limited(Span::secs(5), 11), "rate limit", "11 wait", words);
+    let check_limited = |facts: &Facts| check(facts, "rate limit", "11 wait", words);
+    check_limited(&limited(Span::secs(5), 11));
     check_none(&limited(Span::secs(5), 0));
-    check_none(&limited(Span::minutes(2), 11));
+    check_limited(&limited(Span::minutes(2), 11));
+    check_none(&limited(Span::minutes(6), 11));
+    let room_at = now().after(Span::secs(1));
+    check_limited(&limited_until(Span::minutes(6), 11, room_at));
 }

@@ -65,6 +65,7 @@ impl Streams for PostgresStore {
     }
 
     async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
+        let _turn = self.link.list_turn("looking at a key").await?;
         list::key(&self.link, &stream, &key).await
     }
 }

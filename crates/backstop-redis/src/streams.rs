@@ -66,6 +66,7 @@ impl Streams for RedisStore {
     }
 
     async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
+        let _turn = self.base().list_turn("looking at a key").await?;
         list::stream_key(self.base(), &stream, key).await
     }
 }

@@ -100,6 +100,7 @@ macro_rules! store_contract {
                 clear_forgets_a_key
                 many_offer_one_key_at_once
                 a_window_is_bounded
+                a_look_at_a_key_ends_at_its_bytes
                 a_full_key_refuses_records
                 advances_of_one_call_stand_alone
                 streams_are_apart

@@ -262,7 +262,7 @@ const CALLS: [(&str, i64); 83] = [
     // With all records of the key `full`, and without those behind it.
     ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 20000)", 20_200 / ROWS_EACH),
     ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 5)", 10),
-    ("SELECT * FROM read_stream_key('s', 'full', 256)", 32),
+    ("SELECT * FROM read_stream_key('s', 'full', 256, 4194304)", 32),
     ("SELECT * FROM prune('{q,other}', '{1,1}', '{10,10}', '{1,1}', '{1,1}', 1000, 5, 900000, '{0,0,0,0,0,0}', 0)", 5_000),
 ];
 

@@ -18,7 +18,10 @@ pub const CLAIM_BYTES_MAX: usize = 4 << 20;
 /// Queues of a store, unless its configuration says otherwise. Beyond them a push to a new queue is
 /// refused.
 pub const QUEUES_MAX: usize = 10_000;
-/// New queues that one token may name in pushes to one server process.
+/// Streams of a store, configured ones aside. Beyond them a server refuses records for a new
+/// stream.
+pub const STREAMS_MAX: usize = 1_000;
+/// New queues and streams that one token may name in pushes to one server process.
 pub const TOKEN_QUEUES_MAX: usize = 1_000;
 /// The store forgets a queue that has been empty for so long and that nobody configured. Longer
 /// than a day, so that a queue with one job a day keeps its totals.

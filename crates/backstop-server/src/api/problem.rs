@@ -131,6 +131,17 @@ impl Problem {
         )
     }
 
+    /// A record names a new stream, and there is no room for one.
+    pub fn too_many_streams(detail: impl Display) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        Self::new(
+            status,
+            "too-many-streams",
+            "There are too many streams",
+            detail,
+        )
+    }
+
     /// The store does not answer.
     pub(super) fn unavailable(detail: impl Display) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;

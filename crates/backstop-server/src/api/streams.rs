@@ -106,7 +106,7 @@ impl<'de> Visitor<'de> for OfferedBodyVisitor {
     request_body = RecordsShape,
     responses(
         (status = 200, body = OfferedTogetherShape),
-        (status = 429, description = "Their keys keep as many records as they can", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 429, description = "Their keys keep as many records as they can, or the stream is new and there are too many", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -126,6 +126,9 @@ pub(super) async fn offer(
         .map(|record| (record.key.clone(), record.position))
         .collect();
     let stream = stream_of(&app, &name)?;
+    if !records.is_empty() {
+        app.new_queues().check_stream(&app, &caller, &name).await?;
+    }
     let off_steps = off_steps(&app, &caller, &stream, &records).await;
     let answers = stream.offer(records).await?;
     if !answers.is_empty() && answers.iter().all(|answer| *answer == Offered::Full) {

@@ -35,6 +35,8 @@ pub const REFUSED_FOR: Span = Span::secs(30);
 /// The same for a kind of call that this worker has never had an answer to: nothing says that it
 /// ever had the right to it.
 pub const REFUSED_AT_START_FOR: Span = Span::secs(5);
+/// Queues one call declares.
+pub const DECLARE_MAX: usize = 1_000;
 /// Queues one claim may name.
 pub const CLAIM_QUEUES_MAX: usize = 256;
 /// Settlements of one call.

@@ -5,7 +5,7 @@ use crate::shelf::{Arrival, Holding, Shelves};
 use async_trait::async_trait;
 use backstop_core::amend::{Action, Filter, Refusal, needs_room};
 use backstop_core::limits::{
-    AMEND_MAX, BURY_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX,
+    AMEND_MAX, BURY_MAX, DECLARE_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX,
     QUEUE_KEPT_FOR, SCAN_MAX,
 };
 use backstop_core::port::backlog::check_count;
@@ -97,7 +97,16 @@ impl Operator for MemoryStore {
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
         let mut shelves = self.shelves("bounding a queue")?;
         let queue = shelves.queues.entry(queue).or_default();
-        (queue.bounds, queue.is_bounded) = (bounds, true);
+        (queue.bounds, queue.is_configured) = (bounds, true);
+        Ok(())
+    }
+
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        check_count("declare queues", queues.len(), DECLARE_MAX)?;
+        let mut shelves = self.shelves("declaring queues")?;
+        for queue in queues {
+            shelves.queues.entry(queue).or_default().is_configured = true;
+        }
         Ok(())
     }
 
@@ -463,7 +472,7 @@ impl Shelves {
         let Some(queue) = self.queues.get_mut(name) else {
             return;
         };
-        if is_used || queue.gate == Gate::Paused || queue.is_bounded {
+        if is_used || queue.gate == Gate::Paused || queue.is_configured {
             queue.empty_since = None;
             return;
         }

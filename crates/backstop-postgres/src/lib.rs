@@ -40,7 +40,9 @@ pub use sqlx::enqueue_in_sqlx;
 pub use statement::{EnqueueStatement, enqueue_statement};
 
 use async_trait::async_trait;
-use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, QUEUES_MAX, SETTLE_MAX};
+use backstop_core::limits::{
+    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, DECLARE_MAX, QUEUES_MAX, SETTLE_MAX,
+};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
@@ -288,6 +290,11 @@ impl Operator for PostgresStore {
 
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
         operate::set_bounds(&self.link, &queue, bounds).await
+    }
+
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        check_count("declare queues", queues.len(), DECLARE_MAX)?;
+        operate::declare(&self.link, &queues).await
     }
 
     async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {

@@ -110,6 +110,16 @@ pub(crate) async fn set_bounds(link: &Link, queue: &QueueName, bounds: Bounds) -
         .map(drop)
 }
 
+/// Marks queues as configured.
+pub(crate) async fn declare(link: &Link, queues: &[QueueName]) -> Answer<()> {
+    let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
+    let params = [(&names as _, Type::TEXT_ARRAY)];
+    let doing = "declaring queues";
+    link.call(doing, Commit::Durable, "declare_queues", &params)
+        .await
+        .map(drop)
+}
+
 fn name(text: &str) -> Answer<QueueName> {
     QueueName::new(text).map_err(|error| StoreError::corrupt("listing queues", error))
 }

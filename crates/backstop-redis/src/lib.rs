@@ -50,7 +50,7 @@ mod workers;
 pub use open::OpenError;
 
 use async_trait::async_trait;
-use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
+use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, DECLARE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
@@ -241,6 +241,11 @@ impl Operator for RedisStore {
 
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
         queues::set_bounds(self.base(), &queue, bounds).await
+    }
+
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        check_count("declare queues", queues.len(), DECLARE_MAX)?;
+        queues::declare(self.base(), &queues).await
     }
 
     async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {

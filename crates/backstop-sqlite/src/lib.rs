@@ -45,8 +45,8 @@ pub use open::{Durability, OpenError, SqliteOptions};
 
 use async_trait::async_trait;
 use backstop_core::limits::{
-    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, QUEUES_MAX, SEIZE_MAX,
-    SETTLE_MAX,
+    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, DECLARE_MAX, PROMOTE_MAX, PRUNE_MAX, QUEUES_MAX,
+    SEIZE_MAX, SETTLE_MAX,
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
@@ -330,6 +330,14 @@ impl Operator for SqliteStore {
         let task = task("bounding a queue", Effort::Durable, 1);
         self.writer
             .call(task, move |work| queues::set_bounds(work, &queue, bounds))
+            .await
+    }
+
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        check_count("declare queues", queues.len(), DECLARE_MAX)?;
+        let task = task("declaring queues", Effort::Durable, queues.len());
+        self.writer
+            .call(task, move |work| queues::declare(work, &queues))
             .await
     }
 

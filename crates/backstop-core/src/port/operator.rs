@@ -387,6 +387,11 @@ pub trait Operator: Send + Sync {
     /// being. What is over a new bound already stays.
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, now: Time) -> Answer<()>;
 
+    /// Marks queues as configured, whatever bounds they have: a store that has as many queues as it
+    /// may have takes them all the same, and no pruning forgets them. A queue that does not exist
+    /// yet comes into being.
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()>;
+
     /// Opens or pauses a queue, for all workers; a queue that does not exist yet comes into being.
     async fn set_gate(&self, queue: QueueName, gate: Gate, now: Time) -> Answer<()>;
 
@@ -402,8 +407,8 @@ pub trait Operator: Send + Sync {
     ///
     /// One call looks at no more than [`crate::limits::PRUNE_QUEUES_MAX`] queues; the next call of
     /// the same store object goes on where it stopped. A queue that was found empty for
-    /// [`crate::limits::QUEUE_KEPT_FOR`] is forgotten with its totals, unless it has bounds or is
-    /// paused; a job that is pushed to it at the same moment is not lost.
+    /// [`crate::limits::QUEUE_KEPT_FOR`] is forgotten with its totals, unless it has bounds, is
+    /// declared or is paused; a job that is pushed to it at the same moment is not lost.
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned>;
 }
 

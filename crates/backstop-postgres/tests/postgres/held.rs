@@ -103,6 +103,7 @@ const CALLS: [(&[&str], &str); 35] = [
     (&[], "queues()"),
     (&[], "set_gate('q', true)"),
     (&[], "set_bounds('q', 5, 'reject', 7)"),
+    (&[], "declare_queues('{q}')"),
     (&[], "holders('q', '{x}', NOW)"),
     (
         &[],

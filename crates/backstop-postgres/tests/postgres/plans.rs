@@ -188,6 +188,7 @@ const CALLS: [(&str, i64); 83] = [
     ("SELECT * FROM queues()", TALLIED),
     ("SELECT set_gate('q', true)", 1),
     ("SELECT set_bounds('q', 5, 'reject', 7)", 1),
+    ("SELECT declare_queues('{q}')", 1),
     // All that run, once, and not once for each of 100 workers.
     ("SELECT * FROM workers(0)", 16_000 / ROWS_EACH),
     ("SELECT * FROM holders('q', ARRAY(SELECT n::text FROM generate_series(1, 1000) n), 0)", 1_000),

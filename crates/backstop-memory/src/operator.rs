@@ -50,6 +50,9 @@ impl Operator for MemoryStore {
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
         let mut shelves = self.shelves("amending jobs")?;
+        if let Action::Move(to) = &amendment.action {
+            shelves.check_queues([to].into_iter(), self.max_queues)?;
+        }
         let amended = amend(&mut shelves, &amendment, now)?;
         drop(shelves);
         self.hint();

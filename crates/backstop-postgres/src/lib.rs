@@ -247,9 +247,10 @@ impl Operator for PostgresStore {
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
+        let max = self.max_queues;
         let amended = match Reach::of(&amendment)? {
-            Reach::Ids(ids) => amend::amend_ids(&self.link, &ids, &amendment, now).await?,
-            Reach::Fitting(wanted) => amend::amend_fitting(&self.link, &wanted, now).await?,
+            Reach::Ids(ids) => amend::amend_ids(&self.link, &ids, &amendment, max, now).await?,
+            Reach::Fitting(wanted) => amend::amend_fitting(&self.link, &wanted, max, now).await?,
         };
         if amended.applied > 0 {
             self.stir();

@@ -261,13 +261,19 @@ impl Operator for SqliteStore {
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
-        let doing = "amending jobs";
+        let (doing, max_queues) = ("amending jobs", self.max_queues);
         let wanted = match Reach::of(&amendment)? {
             Reach::Ids(ids) => {
                 let task = task(doing, Effort::Durable, ids.len());
-                let amend =
-                    move |work: &mut work::Work<'_>| amend::amend_ids(work, &ids, &amendment, now);
-                return self.writer.call(task, amend).await;
+                let amend = move |work: &mut Work<'_>| match amend::check_target(
+                    work,
+                    &amendment.action,
+                    max_queues,
+                )? {
+                    Ok(()) => amend::amend_ids(work, &ids, &amendment, now).map(Ok),
+                    Err(refused) => Ok(Err(refused)),
+                };
+                return self.writer.call(task, amend).await?;
             }
             Reach::Fitting(wanted) => wanted,
         };
@@ -285,8 +291,12 @@ impl Operator for SqliteStore {
         }
         let task = task(doing, Effort::Durable, picked.nos.len());
         let amend =
-            move |work: &mut work::Work<'_>| amend::amend_fitting(work, &picked.nos, &wanted, now);
-        let amended = self.writer.call(task, amend).await?;
+            move |work: &mut Work<'_>| match amend::check_target(work, &wanted.action, max_queues)?
+            {
+                Ok(()) => amend::amend_fitting(work, &picked.nos, &wanted, now).map(Ok),
+                Err(refused) => Ok(Err(refused)),
+            };
+        let amended = self.writer.call(task, amend).await??;
         Ok(Amended { next, ..amended })
     }
 

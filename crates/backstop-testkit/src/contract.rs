@@ -237,6 +237,7 @@ macro_rules! store_contract {
             queues: run {
                 a_call_with_one_queue_too_many_is_refused
                 a_declared_queue_keeps_its_bounds
+                a_move_to_one_queue_too_many_is_refused
                 callers_at_once_keep_the_bound_of_queues
                 an_empty_queue_is_forgotten
                 a_queue_that_is_being_forgotten_loses_no_job

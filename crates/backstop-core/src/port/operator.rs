@@ -358,14 +358,16 @@ pub trait Operator: Send + Sync {
     async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page>;
 
     /// Does something to jobs, as [`crate::amend`] permits; the caller goes on at `next` until
-    /// there is none.
+    /// there is none. A move to a new queue is refused as [`super::StoreError::TooManyQueues`] where
+    /// a push to it would be, and then nothing is moved.
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended>;
 
     /// All queues, by name. The counts equal what a count of the jobs would give.
     async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>>;
 
     /// Takes dead letters in, as far as the bounds of their queues let them: `Inserted`, `Same` if
-    /// the id is known in whatever state, or `Full`. They count as taken in and as dead. No unique
+    /// the id is known in whatever state, or `Full`. A letter of a new queue is taken in however
+    /// many queues there are. They count as taken in and as dead. No unique
     /// key is taken: a dead job holds none.
     async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>>;
 

@@ -65,7 +65,7 @@ const CLAIMED: &str = "
     FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001, 0);";
 
 /// A call, and how many jobs it is about.
-const CALLS: [(&str, i64); 83] = [
+const CALLS: [(&str, i64); 84] = [
     ("SELECT enqueue('q', 'k', '{}')", 1),
     ("SELECT enqueue('q', 'k', '{}', unique_key => 'x')", 1),
     // With the changes of counts that nobody has added up, and once more to see how many are dead.

@@ -1,12 +1,13 @@
 //! How many queues there are, and how much one call gives, looks at or removes.
 
-use crate::given::{DONE, Scene, at, filter, id, job, listed, names, queue};
+use super::dead::burial;
+use crate::given::{DONE, Scene, at, dead, filter, id, job, listed, names, queue};
 use backstop_core::amend::{Action, Filter, Selection};
 use backstop_core::limits::{
     CLAIM_BYTES_MAX, PAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR,
 };
 use backstop_core::port::{
-    Enqueued, Gate, PageQuery, Pruned, QueueStatus, Retention, Shelf, Store, StoreError,
+    Amendment, Enqueued, Gate, PageQuery, Pruned, QueueStatus, Retention, Shelf, Store, StoreError,
 };
 use backstop_core::{Bounds, Span, State};
 use std::collections::BTreeSet;
@@ -115,6 +116,39 @@ pub async fn a_declared_queue_keeps_its_bounds(store: Arc<dyn Store>) {
             ("c".to_owned(), usual, Gate::Open),
         ]
     );
+}
+
+/// A move to a queue is refused where a push to it would be, and the jobs stay where they are. A
+/// dead letter that is buried is taken in all the same: it would be lost.
+pub async fn a_move_to_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert_and_end(job("q-00000", "letter"), dead()).await;
+    fill(&scene, QUEUES_IN_CONTRACT).await;
+    let letters = filter(Some("q-00000"), Some(State::Dead));
+    for selection in [
+        Selection::Ids(vec![id("letter")]),
+        Selection::Matching(letters),
+    ] {
+        let amendment = Amendment {
+            cursor: None,
+            selection,
+            action: Action::Move(queue("new")),
+            only: None,
+            max: 9,
+        };
+        let refused = scene.store.amend(amendment, scene.now).await;
+        assert!(
+            matches!(refused, Err(StoreError::TooManyQueues { .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(scene.job("letter").await.queue, queue("q-00000"));
+    assert_eq!(names_of_queues(&scene).await.len(), QUEUES_IN_CONTRACT);
+    let there = Action::Move(queue("q-00001"));
+    assert_eq!(scene.amend_named(&["letter"], there).await.applied, 1);
+    let buried = vec![burial("buried", "b", "boom", at(1))];
+    let answers = scene.store.bury(buried, scene.now).await;
+    assert_eq!(answers, Ok(vec![Enqueued::Inserted]));
 }
 
 /// Callers that come at once share what room there is.

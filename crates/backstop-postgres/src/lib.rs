@@ -305,6 +305,7 @@ impl Operator for PostgresStore {
     }
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+        let _turn = self.link.list_turn("listing workers").await?;
         operate::workers(&self.link, within, now).await
     }
 

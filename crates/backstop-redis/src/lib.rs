@@ -260,6 +260,7 @@ impl Operator for RedisStore {
     }
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+        let _turn = self.base().list_turn("listing workers").await?;
         workers::workers(self.base(), within, now).await
     }
 

@@ -58,10 +58,12 @@ impl Streams for RedisStore {
     }
 
     async fn streams(&self) -> Answer<Vec<StreamStatus>> {
+        let _turn = self.base().list_turn("listing streams").await?;
         list::streams(self.base()).await
     }
 
     async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+        let _turn = self.base().list_turn("listing keys").await?;
         list::stream_keys(self.base(), &query, now).await
     }
 

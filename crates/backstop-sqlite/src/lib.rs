@@ -359,7 +359,7 @@ impl Operator for SqliteStore {
     }
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
-        self.readers
+        self.lists
             .call("listing workers", move |db| {
                 workers::workers(db, within, now)
             })
@@ -396,6 +396,7 @@ impl Cells for SqliteStore {
     }
 
     async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
+        // Not a reader of lists: a server lists its tokens before it lets a worker in.
         self.readers
             .call("listing cells", move |db| cells::list(db, &query))
             .await

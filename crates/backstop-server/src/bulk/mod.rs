@@ -39,7 +39,7 @@ pub struct Runs {
 }
 
 /// The place of one run, free again when dropped.
-struct Place {
+pub struct Place {
     _of_all: OwnedSemaphorePermit,
     _of_caller: Turn,
 }
@@ -117,9 +117,20 @@ impl Bulk {
     /// Starts a run; answers its id, or `None` if this server, or its caller, has too many under
     /// way.
     pub async fn start(&self, plan: Plan) -> Answer<Option<String>> {
-        let Some(place) = self.app.runs().enter(self.log.who()) else {
-            return Ok(None);
-        };
+        match self.enter() {
+            Some(place) => self.start_in(place, plan).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The place of a run, if this server, and its caller, have one left. Whoever counts jobs for a
+    /// run takes it before that.
+    pub fn enter(&self) -> Option<Place> {
+        self.app.runs().enter(self.log.who())
+    }
+
+    /// Starts a run in its place; answers its id.
+    pub async fn start_in(&self, place: Place, plan: Plan) -> Answer<String> {
         self.forget_old().await?;
         let report = Report::new(
             self.backstop.new_id().to_string(),
@@ -129,7 +140,7 @@ impl Bulk {
         );
         let id = report.id.clone();
         run::Run::begin(&self.app, report).await?.spawn(place);
-        Ok(Some(id))
+        Ok(id)
     }
 
     /// Lets a run go on whose server is gone, now and whatever was asked of it; `None` if this

@@ -131,6 +131,8 @@ pub const WORKERS_OF_CALLER_MAX: usize = 1_000;
 pub const WORKERS_MAX: usize = 10_000;
 /// How long a worker name counts after its last call: as long as the worker is listed.
 pub const WORKER_NAME_KEPT: Span = Span::hours(1);
+/// A worker that was silent for longer is forgotten: as long as its longest lease lasts.
+pub const WORKER_KEPT_FOR: Span = Span::days(1);
 /// What a worker says its host is called is cut here.
 pub const HOST_CHARS_MAX: usize = 128;
 /// And what it calls its version here.

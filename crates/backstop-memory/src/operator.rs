@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use backstop_core::amend::{Action, Filter, Refusal, needs_room};
 use backstop_core::limits::{
     AMEND_MAX, BURY_MAX, DECLARE_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX,
-    QUEUE_KEPT_FOR, SCAN_MAX,
+    QUEUE_KEPT_FOR, SCAN_MAX, WORKER_KEPT_FOR,
 };
 use backstop_core::port::backlog::check_count;
 use backstop_core::port::operator::{check_ids, check_keys};
@@ -194,6 +194,8 @@ impl Operator for MemoryStore {
             shelves.forget(arrival, now);
         }
         pruned.more |= shelves.forget_keys(max, now);
+        let is_kept = |seen_at: Time| now.since(seen_at) <= WORKER_KEPT_FOR;
+        shelves.workers.retain(|_, (seen_at, _)| is_kept(*seen_at));
         for name in names.iter().filter(|name| retention.shelf(name).is_some()) {
             shelves.forget_if_unused(name, now);
         }

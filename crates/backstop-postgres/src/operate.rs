@@ -4,7 +4,7 @@ use crate::floor::{Floors, Look, Of};
 use crate::link::{Commit, Link};
 use crate::row;
 use backstop_core::limits::{
-    EXPIRED_COUNTED_MAX, PROMOTE_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR,
+    EXPIRED_COUNTED_MAX, PROMOTE_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR, WORKER_KEPT_FOR,
 };
 use backstop_core::port::{
     Answer, Counts, ExpiredLeases, Gate, Promoted, Pruned, QueueStatus, Retention, Shelf,
@@ -14,8 +14,6 @@ use backstop_core::{Bounds, QueueName, Span, State, Time, WorkerName};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-/// A worker that was silent for so long is not remembered.
-const WORKER_KEPT_FOR: Span = Span::days(30);
 /// A queue that is retired for so long was found by no push that is still under way.
 const RETIRED_FOR: Span = Span::hours(1);
 /// The ends of a queue's jobs, as they are pruned.

@@ -275,6 +275,7 @@ macro_rules! store_contract {
                 prune_leaves_queues_it_is_told_nothing_about_alone
                 totals_survive_pruning
                 workers_are_those_that_beat
+                a_silent_worker_is_forgotten_after_a_day
                 a_store_tells_its_time_and_its_promise
             }
             repeat: run {

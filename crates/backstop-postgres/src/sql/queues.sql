@@ -83,7 +83,7 @@ BEGIN
     WHERE (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)) GROUP BY l.worker
   )
   SELECT w.name, w.queues, w.seen_at, coalesce((SELECT h.jobs FROM held h WHERE h.worker = w.name), 0)
-    FROM worker w WHERE w.seen_at >= p_since ORDER BY w.name;
+    FROM (SELECT * FROM worker w WHERE w.seen_at >= p_since OFFSET 0) w ORDER BY w.name;
 END $$;
 
 -- The queues by name; only the one of a name, if there is one to ask for.

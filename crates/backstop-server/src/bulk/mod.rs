@@ -19,7 +19,7 @@ use backstop::Backstop;
 use backstop::audit::{Audit, Reason};
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, Cell, CellQuery, Swap, Swapped};
-use std::collections::{BTreeMap, VecDeque};
+use backstop_core::share::surplus;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -248,25 +248,13 @@ impl Bulk {
     /// loses its oldest. Ids sort by time.
     async fn forget_old(&self) -> Answer<()> {
         let cells = self.all().await?;
-        let (mut of_callers, mut count) = (BTreeMap::<String, VecDeque<&Cell>>::new(), 0_usize);
-        for cell in &cells {
+        let ended = cells.iter().filter_map(|cell| {
             let report = read(cell);
-            if report
-                .as_ref()
-                .is_none_or(|report| report.ended_at.is_some())
-            {
-                let who = report.map(|report| report.who).unwrap_or_default();
-                of_callers.entry(who).or_default().push_back(cell);
-                count += 1;
-            }
-        }
-        let oldest_of_most = |_| {
-            of_callers
-                .values_mut()
-                .max_by_key(|ended| ended.len())?
-                .pop_front()
-        };
-        let surplus: Vec<&Cell> = (ENDED_MAX..count).filter_map(oldest_of_most).collect();
+            let is_open = |report: &Report| report.ended_at.is_none();
+            let is_ended = !report.as_ref().is_some_and(is_open);
+            is_ended.then(|| (report.map(|report| report.who), cell))
+        });
+        let surplus = surplus(ended, ENDED_MAX);
         let gone = |cell: &&Cell| Swap {
             name: cell.name.clone(),
             seen: Some(cell.version),

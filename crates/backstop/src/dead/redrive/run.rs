@@ -140,13 +140,8 @@ impl DeadLetters {
             }
         };
         let requeued = run.record.report.requeued.saturating_sub(before);
-        self.log
-            .note_end(
-                noted,
-                requeued,
-                ended.as_ref().err().map(ToString::to_string),
-            )
-            .await;
+        let done = ended.as_ref().map(drop);
+        self.log.note_done(noted, requeued, &done).await;
         ended.map(|report| report.redacted(&self.redaction))
     }
 

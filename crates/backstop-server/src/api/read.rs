@@ -257,7 +257,8 @@ pub(super) fn written(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Pr
 /// Leases are not: a worker gets its payload byte for byte.
 pub(super) fn escaped(body: Vec<u8>) -> Vec<u8> {
     // One of these bytes is in each of the characters that JSON leaves raw.
-    if !body.iter().any(|byte| matches!(byte, 0x7f | 0xc2 | 0xe2)) {
+    let may_begin_one = |byte: &u8| matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe2);
+    if !body.iter().any(may_begin_one) {
         return body;
     }
     match std::str::from_utf8(&body) {

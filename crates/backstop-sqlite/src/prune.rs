@@ -6,7 +6,7 @@ use crate::settle::forget;
 use crate::work::{QueueAt, Work};
 use backstop_core::limits::{PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR, WORKER_KEPT_FOR};
 use backstop_core::port::{Pruned, Retention, Shelf};
-use backstop_core::{QueueName, Span, State, Time};
+use backstop_core::{QueueName, State, Time};
 use rusqlite::types::Value;
 use rusqlite::{Result, Row, params};
 

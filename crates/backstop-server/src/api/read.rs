@@ -137,13 +137,19 @@ fn in_json(name: &str) -> &str {
 }
 
 impl From<Crowded> for Problem {
-    fn from(_: Crowded) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "busy",
-            "The server is busy",
-            "as many large requests are under way, and waiting, as may be; nothing was done. Send it again in a moment, or less at a time",
-        )
+    fn from(crowded: Crowded) -> Self {
+        const AGAIN: &str = "nothing was done. Send it again in a moment, or less at a time";
+        match crowded {
+            Crowded::Caller => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many-at-once",
+                "Too many at once",
+                format_args!("as many large requests of this caller are under way, and waiting, as may be; {AGAIN}"),
+            ),
+            Crowded::Server => Self::busy(format_args!(
+                "as many large requests are under way, and waiting, as may be; {AGAIN}"
+            )),
+        }
         .retry_after(1)
     }
 }

@@ -47,8 +47,8 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The text as the last argument of a command. A text that begins like an option stands behind `--`,
-/// where the command takes it for what it is.
+/// The text as the last argument of a command. A text that begins like an option stands behind
+/// `--`, where the command takes it for what it is.
 pub fn shell_argument(text: &str) -> String {
     let word = shell_word(text);
     if text.starts_with('-') {

@@ -358,8 +358,8 @@ pub trait Operator: Send + Sync {
     async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page>;
 
     /// Does something to jobs, as [`crate::amend`] permits; the caller goes on at `next` until
-    /// there is none. A move to a new queue is refused as [`super::StoreError::TooManyQueues`] where
-    /// a push to it would be, and then nothing is moved.
+    /// there is none. A move to a new queue is refused as [`super::StoreError::TooManyQueues`]
+    /// where a push to it would be, and then nothing is moved.
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended>;
 
     /// All queues, by name. The counts equal what a count of the jobs would give.

@@ -55,8 +55,10 @@ BEGIN
     FROM stream_key k CROSS JOIN (
       SELECT array_agg(1), array_agg(r.position), array_agg(r.step), array_agg(r.tenant), array_agg(r.at), array_agg(r.arrival),
         array_agg(r.payload)
-      FROM (SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.position) - octet_length(r.payload) AS before
-        FROM (SELECT * FROM stream_record r WHERE r.stream = v_stream AND r.key = p_key ORDER BY r.position LIMIT p_window) r) r
+      FROM (SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.position)
+            - octet_length(r.payload) AS before
+        FROM (SELECT * FROM stream_record r WHERE r.stream = v_stream AND r.key = p_key
+          ORDER BY r.position LIMIT p_window) r) r
       WHERE r.before < p_bytes) w
     WHERE k.stream = v_stream AND k.key = p_key;
 END $$;

@@ -111,8 +111,9 @@ impl NewQueues {
         let (_, known) = listed.get_or_insert_with(|| (Instant::now(), HashSet::new()));
         if known.len() >= STREAMS_MAX {
             return Err(Problem::too_many_streams(format_args!(
-                "stream {stream} is new, and the store already has {STREAMS_MAX} streams. Push to a stream that exists, \
-                 or add the stream to the configuration; no record was taken in"
+                "stream {stream} is new, and the store already has {STREAMS_MAX} streams. \
+                 Push to a stream that exists, or add the stream to the configuration; \
+                 no record was taken in"
             )));
         }
         let letters = letters_queue(stream);
@@ -120,8 +121,9 @@ impl NewQueues {
             && self.note(token, vec![&letters]).is_err()
         {
             return Err(Problem::too_many_streams(format_args!(
-                "stream {stream} is new, and this token has already named {TOKEN_QUEUES_MAX} queues and streams. Push to a \
-                 stream that exists, or add the stream to the configuration; no record was taken in"
+                "stream {stream} is new, and this token has already named {TOKEN_QUEUES_MAX} \
+                 queues and streams. Push to a stream that exists, or add the stream to the \
+                 configuration; no record was taken in"
             )));
         }
         known.insert(stream.clone());

@@ -144,7 +144,10 @@ impl From<Crowded> for Problem {
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-at-once",
                 "Too many at once",
-                format_args!("as many large requests of this caller are under way, and waiting, as may be; {AGAIN}"),
+                format_args!(
+                    "as many large requests of this caller are under way, and waiting, \
+                     as may be; {AGAIN}"
+                ),
             ),
             Crowded::Server => Self::busy(format_args!(
                 "as many large requests are under way, and waiting, as may be; {AGAIN}"

@@ -67,7 +67,8 @@ fn lines(
     lines.push(format!("{}: {word}, {watermark}", stored.key));
     if let Some(position) = standing.halted {
         lines.push(format!(
-            "  halted at {position}, which failed for good; try: backstop stream resume [--skip] {} {}",
+            "  halted at {position}, which failed for good; \
+             try: backstop stream resume [--skip] {} {}",
             args.stream,
             shell_argument(args.key.as_str())
         ));

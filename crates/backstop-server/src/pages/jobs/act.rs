@@ -209,7 +209,8 @@ pub(in crate::pages) async fn start(
     let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(view)?);
     let Some(place) = bulk.enter() else {
         let note = Note::refused(
-            "As many bulk actions are under way as this server takes, or takes from one person; nothing was changed. Wait for one to end.",
+            "As many bulk actions are under way as this server takes, or takes from one person; \
+             nothing was changed. Wait for one to end.",
         );
         return Ok(note.on(view.app().base(), &back.to_string()));
     };

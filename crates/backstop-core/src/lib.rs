@@ -48,6 +48,7 @@ pub mod rate;
 pub mod redact;
 pub mod retry;
 pub mod schedule;
+pub mod share;
 pub mod simulate;
 pub mod spread;
 pub mod stream;

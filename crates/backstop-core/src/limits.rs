@@ -18,7 +18,10 @@ pub const CLAIM_BYTES_MAX: usize = 4 << 20;
 /// Queues of a store, unless its configuration says otherwise. Beyond them a push to a new queue is
 /// refused.
 pub const QUEUES_MAX: usize = 10_000;
-/// New queues that one token may name in pushes to one server process.
+/// Streams of a store, configured ones aside. Beyond them a server refuses records for a new
+/// stream.
+pub const STREAMS_MAX: usize = 1_000;
+/// New queues and streams that one token may name in pushes to one server process.
 pub const TOKEN_QUEUES_MAX: usize = 1_000;
 /// The store forgets a queue that has been empty for so long and that nobody configured. Longer
 /// than a day, so that a queue with one job a day keeps its totals.
@@ -32,6 +35,8 @@ pub const REFUSED_FOR: Span = Span::secs(30);
 /// The same for a kind of call that this worker has never had an answer to: nothing says that it
 /// ever had the right to it.
 pub const REFUSED_AT_START_FOR: Span = Span::secs(5);
+/// Queues one call declares.
+pub const DECLARE_MAX: usize = 1_000;
 /// Queues one claim may name.
 pub const CLAIM_QUEUES_MAX: usize = 256;
 /// Settlements of one call.
@@ -126,6 +131,8 @@ pub const WORKERS_OF_CALLER_MAX: usize = 1_000;
 pub const WORKERS_MAX: usize = 10_000;
 /// How long a worker name counts after its last call: as long as the worker is listed.
 pub const WORKER_NAME_KEPT: Span = Span::hours(1);
+/// A worker that was silent for longer is forgotten: as long as its longest lease lasts.
+pub const WORKER_KEPT_FOR: Span = Span::days(1);
 /// What a worker says its host is called is cut here.
 pub const HOST_CHARS_MAX: usize = 128;
 /// And what it calls its version here.

@@ -4,7 +4,7 @@
 //! | text | what becomes of it |
 //! |---|---|
 //! | in a line | characters that a terminal obeys become visible: `\n`, `\t`, `\u001b` |
-//! | in a command to paste | one word for a shell |
+//! | in a command to paste | one word for a shell, and no option of the command |
 //! | in JSON | the same value, written without the controls that JSON leaves raw |
 
 use std::fmt::Write;
@@ -16,6 +16,8 @@ pub const fn is_control(c: char) -> bool {
         c,
         '\0'..='\u{1f}'
             | '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200e}'..='\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2066}'..='\u{2069}'
     )
@@ -43,6 +45,17 @@ pub fn shell_word(text: &str) -> String {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// The text as the last argument of a command. A text that begins like an option stands behind
+/// `--`, where the command takes it for what it is.
+pub fn shell_argument(text: &str) -> String {
+    let word = shell_word(text);
+    if text.starts_with('-') {
+        format!("-- {word}")
+    } else {
+        word
+    }
 }
 
 /// JSON with the same value, in which no character is left that a terminal acts on. Such characters
@@ -80,6 +93,10 @@ mod tests {
             one_line("\u{202e}\u{2066}\u{2069}\u{2028}é語"),
             r"\u202e\u2066\u2069\u2028é語"
         );
+        assert_eq!(
+            one_line("\u{61c}\u{200e}\u{200f}\u{200d}"),
+            "\\u061c\\u200e\\u200f\u{200d}"
+        );
     }
 
     #[test]
@@ -94,6 +111,18 @@ mod tests {
         ];
         for (text, word) in cases {
             assert_eq!(shell_word(text), word);
+        }
+    }
+
+    #[test]
+    fn an_argument_for_a_command_is_no_option() {
+        let cases = [
+            ("emails", "emails"),
+            ("--store=sqlite:evil.db", "-- --store=sqlite:evil.db"),
+            ("-it's", r"-- '-it'\''s'"),
+        ];
+        for (text, argument) in cases {
+            assert_eq!(shell_argument(text), argument);
         }
     }
 

@@ -22,7 +22,7 @@ impl Backlog for MemoryStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>> {
         check_enqueue(&jobs, now)?;
         let mut shelves = self.shelves("enqueueing")?;
-        shelves.check_queues(&jobs, self.max_queues)?;
+        shelves.check_queues(jobs.iter().map(|job| &job.queue), self.max_queues)?;
         let answers = jobs
             .into_iter()
             .map(|job| enqueue(&mut shelves, job, now))
@@ -243,15 +243,16 @@ fn take_over(shelves: &mut Shelves, seize: &Seize, now: Time) {
 
 impl Shelves {
     /// Refuses jobs whose queues are new and too many.
-    fn check_queues(&self, jobs: &[NewJob], max: usize) -> Answer<()> {
+    pub(crate) fn check_queues<'q>(
+        &self,
+        queues: impl Iterator<Item = &'q QueueName>,
+        max: usize,
+    ) -> Answer<()> {
         let mut new = BTreeSet::new();
-        for job in jobs
-            .iter()
-            .filter(|job| !self.queues.contains_key(&job.queue))
-        {
-            new.insert(&job.queue);
+        for queue in queues.filter(|queue| !self.queues.contains_key(queue)) {
+            new.insert(queue);
             if self.queues.len() + new.len() > max {
-                return Err(StoreError::too_many_queues(&job.queue, max));
+                return Err(StoreError::too_many_queues(queue, max));
             }
         }
         Ok(())

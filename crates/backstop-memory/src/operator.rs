@@ -5,8 +5,8 @@ use crate::shelf::{Arrival, Holding, Shelves};
 use async_trait::async_trait;
 use backstop_core::amend::{Action, Filter, Refusal, needs_room};
 use backstop_core::limits::{
-    AMEND_MAX, BURY_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX,
-    QUEUE_KEPT_FOR, SCAN_MAX,
+    AMEND_MAX, BURY_MAX, DECLARE_MAX, EXPIRED_COUNTED_MAX, GROUPS_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX,
+    QUEUE_KEPT_FOR, SCAN_MAX, WORKER_KEPT_FOR,
 };
 use backstop_core::port::backlog::check_count;
 use backstop_core::port::operator::{check_ids, check_keys};
@@ -50,6 +50,9 @@ impl Operator for MemoryStore {
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
         let mut shelves = self.shelves("amending jobs")?;
+        if let Action::Move(to) = &amendment.action {
+            shelves.check_queues([to].into_iter(), self.max_queues)?;
+        }
         let amended = amend(&mut shelves, &amendment, now)?;
         drop(shelves);
         self.hint();
@@ -97,7 +100,16 @@ impl Operator for MemoryStore {
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, _now: Time) -> Answer<()> {
         let mut shelves = self.shelves("bounding a queue")?;
         let queue = shelves.queues.entry(queue).or_default();
-        (queue.bounds, queue.is_bounded) = (bounds, true);
+        (queue.bounds, queue.is_configured) = (bounds, true);
+        Ok(())
+    }
+
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        check_count("declare queues", queues.len(), DECLARE_MAX)?;
+        let mut shelves = self.shelves("declaring queues")?;
+        for queue in queues {
+            shelves.queues.entry(queue).or_default().is_configured = true;
+        }
         Ok(())
     }
 
@@ -182,6 +194,8 @@ impl Operator for MemoryStore {
             shelves.forget(arrival, now);
         }
         pruned.more |= shelves.forget_keys(max, now);
+        let is_kept = |seen_at: Time| now.since(seen_at) <= WORKER_KEPT_FOR;
+        shelves.workers.retain(|_, (seen_at, _)| is_kept(*seen_at));
         for name in names.iter().filter(|name| retention.shelf(name).is_some()) {
             shelves.forget_if_unused(name, now);
         }
@@ -463,7 +477,7 @@ impl Shelves {
         let Some(queue) = self.queues.get_mut(name) else {
             return;
         };
-        if is_used || queue.gate == Gate::Paused || queue.is_bounded {
+        if is_used || queue.gate == Gate::Paused || queue.is_configured {
             queue.empty_since = None;
             return;
         }

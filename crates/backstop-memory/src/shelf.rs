@@ -79,8 +79,8 @@ pub(crate) struct Queue {
     pub(crate) next_seq: u64,
     pub(crate) totals: Totals,
     pub(crate) bounds: Bounds,
-    /// Whether somebody set its bounds.
-    pub(crate) is_bounded: bool,
+    /// Whether somebody declared it, or set its bounds.
+    pub(crate) is_configured: bool,
     /// When a pruning first found it empty; a job that comes in ends that.
     pub(crate) empty_since: Option<Time>,
 }
@@ -92,7 +92,7 @@ impl Default for Queue {
             next_seq: 0,
             totals: Totals::default(),
             bounds: Bounds::default(),
-            is_bounded: false,
+            is_configured: false,
             empty_since: None,
         }
     }

@@ -4,7 +4,7 @@ use crate::MemoryStore;
 use async_trait::async_trait;
 use backstop_core::lease::{LeaseNumber, extended, is_expired};
 use backstop_core::limits::{
-    KEY_RECORDS_MAX, PAGE_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX,
+    KEY_RECORDS_MAX, PAGE_BYTES_MAX, PAGE_MAX, STREAM_KEYS_MAX, TAKE_BYTES_MAX, WINDOW_RECORDS_MAX,
 };
 use backstop_core::port::Holder;
 use backstop_core::port::backlog::{check_count, check_term};
@@ -155,7 +155,16 @@ impl Streams for MemoryStore {
             .streams
             .get(&stream)
             .and_then(|stream| stream.keys.get(&key));
-        Ok(found.map(|found| found.stored(&key)))
+        Ok(found.map(|found| {
+            let mut stored = found.stored(&key);
+            let mut bytes = 0;
+            stored.records.retain(|record| {
+                let is_shown = bytes < PAGE_BYTES_MAX;
+                bytes += record.payload.len();
+                is_shown
+            });
+            stored
+        }))
     }
 }
 

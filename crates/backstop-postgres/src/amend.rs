@@ -22,6 +22,7 @@ pub(crate) async fn amend_ids(
     link: &Link,
     ids: &[JobId],
     amendment: &Amendment,
+    max_queues: usize,
     now: Time,
 ) -> Answer<Amended> {
     let ids: Vec<Uuid> = ids.iter().copied().map(row::uuid).collect();
@@ -31,36 +32,35 @@ pub(crate) async fn amend_ids(
     });
     // What is not in the queue that was named is as good as nowhere.
     let told = |why: Option<Refusal>| Some(why.unwrap_or(Refusal::NotFound));
-    amend(
-        link,
-        &ids,
-        &amendment.action,
-        amendment.only,
-        within.as_ref(),
-        told,
-        now,
-    )
-    .await
+    let deed = Deed {
+        action: &amendment.action,
+        only: amendment.only,
+        filter: within.as_ref(),
+        max_queues,
+    };
+    amend(link, &ids, &deed, told, now).await
 }
 
 /// Does something to the next jobs that fit.
-pub(crate) async fn amend_fitting(link: &Link, wanted: &Fitting, now: Time) -> Answer<Amended> {
+pub(crate) async fn amend_fitting(
+    link: &Link,
+    wanted: &Fitting,
+    max_queues: usize,
+    now: Time,
+) -> Answer<Amended> {
     let (ids, next) = pick(link, wanted).await?;
     let amended = if ids.is_empty() {
         Amended::default()
     } else {
         // What does not fit any more is passed in silence.
         let told = |why: Option<Refusal>| why.filter(|why| why.is_by_others());
-        amend(
-            link,
-            &ids,
-            &wanted.action,
-            wanted.only,
-            Some(&wanted.filter),
-            told,
-            now,
-        )
-        .await?
+        let deed = Deed {
+            action: &wanted.action,
+            only: wanted.only,
+            filter: Some(&wanted.filter),
+            max_queues,
+        };
+        amend(link, &ids, &deed, told, now).await?
     };
     Ok(Amended {
         next: next.map(Fitting::cursor),
@@ -68,16 +68,29 @@ pub(crate) async fn amend_fitting(link: &Link, wanted: &Fitting, now: Time) -> A
     })
 }
 
+/// What is done, and to which of the jobs that are named.
+struct Deed<'a> {
+    action: &'a Action,
+    /// Only in this state.
+    only: Option<State>,
+    filter: Option<&'a Filter>,
+    max_queues: usize,
+}
+
 /// `told` says which refusals are told; those of jobs that do not fit the filter have no reason.
 async fn amend(
     link: &Link,
     ids: &[Uuid],
-    action: &Action,
-    only: Option<State>,
-    filter: Option<&Filter>,
+    deed: &Deed<'_>,
     told: impl Fn(Option<Refusal>) -> Option<Refusal>,
     now: Time,
 ) -> Answer<Amended> {
+    let Deed {
+        action,
+        only,
+        filter,
+        max_queues,
+    } = *deed;
     let state = filter
         .and_then(|filter| filter.state)
         .map(|state| state as i16);
@@ -93,6 +106,7 @@ async fn amend(
         (&state as _, Type::INT2),
         (&fingerprint(filter) as _, Type::INT8),
         (&now.as_micros() as _, Type::INT8),
+        (&row::number(max_queues) as _, Type::INT4),
     ];
     let rows = link.call(DOING, Commit::Durable, "amend", &params).await?;
     let mut amended = Amended {

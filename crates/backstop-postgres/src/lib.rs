@@ -40,7 +40,9 @@ pub use sqlx::enqueue_in_sqlx;
 pub use statement::{EnqueueStatement, enqueue_statement};
 
 use async_trait::async_trait;
-use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, QUEUES_MAX, SETTLE_MAX};
+use backstop_core::limits::{
+    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, DECLARE_MAX, QUEUES_MAX, SETTLE_MAX,
+};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
@@ -245,9 +247,10 @@ impl Operator for PostgresStore {
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
+        let max = self.max_queues;
         let amended = match Reach::of(&amendment)? {
-            Reach::Ids(ids) => amend::amend_ids(&self.link, &ids, &amendment, now).await?,
-            Reach::Fitting(wanted) => amend::amend_fitting(&self.link, &wanted, now).await?,
+            Reach::Ids(ids) => amend::amend_ids(&self.link, &ids, &amendment, max, now).await?,
+            Reach::Fitting(wanted) => amend::amend_fitting(&self.link, &wanted, max, now).await?,
         };
         if amended.applied > 0 {
             self.stir();
@@ -290,6 +293,11 @@ impl Operator for PostgresStore {
         operate::set_bounds(&self.link, &queue, bounds).await
     }
 
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        check_count("declare queues", queues.len(), DECLARE_MAX)?;
+        operate::declare(&self.link, &queues).await
+    }
+
     async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
         operate::set_gate(&self.link, &queue, gate).await?;
         self.stir();
@@ -297,6 +305,7 @@ impl Operator for PostgresStore {
     }
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+        let _turn = self.link.list_turn("listing workers").await?;
         operate::workers(&self.link, within, now).await
     }
 

@@ -4,7 +4,7 @@ use crate::floor::{Floors, Look, Of};
 use crate::link::{Commit, Link};
 use crate::row;
 use backstop_core::limits::{
-    EXPIRED_COUNTED_MAX, PROMOTE_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR,
+    EXPIRED_COUNTED_MAX, PROMOTE_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR, WORKER_KEPT_FOR,
 };
 use backstop_core::port::{
     Answer, Counts, ExpiredLeases, Gate, Promoted, Pruned, QueueStatus, Retention, Shelf,
@@ -14,8 +14,6 @@ use backstop_core::{Bounds, QueueName, Span, State, Time, WorkerName};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-/// A worker that was silent for so long is not remembered.
-const WORKER_KEPT_FOR: Span = Span::days(30);
 /// A queue that is retired for so long was found by no push that is still under way.
 const RETIRED_FOR: Span = Span::hours(1);
 /// The ends of a queue's jobs, as they are pruned.
@@ -106,6 +104,16 @@ pub(crate) async fn set_bounds(link: &Link, queue: &QueueName, bounds: Bounds) -
         (&bounds.dead_max.cast_signed() as _, Type::INT8),
     ];
     link.call("bounding a queue", Commit::Durable, "set_bounds", &params)
+        .await
+        .map(drop)
+}
+
+/// Marks queues as configured.
+pub(crate) async fn declare(link: &Link, queues: &[QueueName]) -> Answer<()> {
+    let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
+    let params = [(&names as _, Type::TEXT_ARRAY)];
+    let doing = "declaring queues";
+    link.call(doing, Commit::Durable, "declare_queues", &params)
         .await
         .map(drop)
 }

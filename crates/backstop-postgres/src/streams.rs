@@ -57,14 +57,17 @@ impl Streams for PostgresStore {
     }
 
     async fn streams(&self) -> Answer<Vec<StreamStatus>> {
+        let _turn = self.link.list_turn("listing streams").await?;
         list::streams(&self.link).await
     }
 
     async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+        let _turn = self.link.list_turn("listing keys").await?;
         list::keys(&self.link, &query, now).await
     }
 
     async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
+        let _turn = self.link.list_turn("looking at a key").await?;
         list::key(&self.link, &stream, &key).await
     }
 }

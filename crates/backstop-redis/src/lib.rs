@@ -50,7 +50,8 @@ mod workers;
 pub use open::OpenError;
 
 use async_trait::async_trait;
-use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, SETTLE_MAX};
+use backstop_core::amend::Action;
+use backstop_core::limits::{BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, DECLARE_MAX, SETTLE_MAX};
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
 use backstop_core::port::operator::{check_ids, check_keys};
@@ -211,7 +212,13 @@ impl Operator for RedisStore {
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
-        amend::amend(self.base(), &amendment, now).await
+        let base = self.base();
+        if let Action::Move(to) = &amendment.action {
+            let (doing, queues) = ("moving jobs", std::slice::from_ref(to));
+            let (link, keys) = (&base.link, &base.keys);
+            base.registry.admit(link, keys, doing, queues).await?;
+        }
+        amend::amend(base, &amendment, now).await
     }
 
     async fn queues(&self, _now: Time) -> Answer<Vec<QueueStatus>> {
@@ -243,11 +250,17 @@ impl Operator for RedisStore {
         queues::set_bounds(self.base(), &queue, bounds).await
     }
 
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        check_count("declare queues", queues.len(), DECLARE_MAX)?;
+        queues::declare(self.base(), &queues).await
+    }
+
     async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
         queues::set_gate(self.base(), &queue, gate).await
     }
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
+        let _turn = self.base().list_turn("listing workers").await?;
         workers::workers(self.base(), within, now).await
     }
 

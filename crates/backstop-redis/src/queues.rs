@@ -65,6 +65,28 @@ pub(crate) async fn set_bounds(base: &Base, queue: &QueueName, bounds: Bounds) -
     base.register(doing, &[queue]).await
 }
 
+/// Marks queues as configured: they have a word for what happens when they are full. Bounds that
+/// somebody set stay.
+pub(crate) async fn declare(base: &Base, queues: &[QueueName]) -> Answer<()> {
+    if queues.is_empty() {
+        return Ok(());
+    }
+    let doing = "declaring queues";
+    let names: Vec<&QueueName> = queues.iter().collect();
+    base.register(doing, &names).await?;
+    let overflow = Bounds::default().overflow;
+    let declare = |queue: &QueueName| {
+        let mut command = redis::cmd("HSETNX");
+        command.arg(base.keys.part(queue, Part::Meta));
+        command.arg("overflow").arg(overflow.as_str());
+        command
+    };
+    base.ask_each(doing, queues.iter().map(declare).collect())
+        .await?;
+    // Again: see `intake.rs`.
+    base.register(doing, &names).await
+}
+
 /// The status of an answer; nothing for a name that was registered and whose queue never came to
 /// be.
 fn status(name: &QueueName, answer: Value) -> Answer<Option<QueueStatus>> {

@@ -58,14 +58,17 @@ impl Streams for RedisStore {
     }
 
     async fn streams(&self) -> Answer<Vec<StreamStatus>> {
+        let _turn = self.base().list_turn("listing streams").await?;
         list::streams(self.base()).await
     }
 
     async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>> {
+        let _turn = self.base().list_turn("listing keys").await?;
         list::stream_keys(self.base(), &query, now).await
     }
 
     async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
+        let _turn = self.base().list_turn("looking at a key").await?;
         list::stream_key(self.base(), &stream, key).await
     }
 }

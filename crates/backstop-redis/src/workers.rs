@@ -3,15 +3,13 @@
 use crate::base::{Base, readable};
 use crate::keys::Part;
 use crate::reply;
-use backstop_core::limits::EXPIRED_COUNTED_MAX;
+use backstop_core::limits::{EXPIRED_COUNTED_MAX, WORKER_KEPT_FOR};
 use backstop_core::port::{Answer, ExpiredLeases, WorkerStatus};
 use backstop_core::{QueueName, Span, Time, WorkerName};
 use redis::{Cmd, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const DOING: &str = "listing workers";
-/// A worker that was silent for so long is not remembered.
-const KEPT_FOR: Span = Span::days(30);
 
 /// All workers that beat within `within`, by name.
 pub(crate) async fn workers(base: &Base, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
@@ -99,7 +97,7 @@ pub(crate) async fn seen_of<'a>(
 pub(crate) async fn forget_silent(base: &Base, now: Time) -> Answer<()> {
     let signs = signs(base).await?.into_iter();
     let silent: Vec<String> = signs
-        .filter(|(_, sign)| now.since(sign.seen_at) > KEPT_FOR)
+        .filter(|(_, sign)| now.since(sign.seen_at) > WORKER_KEPT_FOR)
         .map(|(name, _)| name)
         .collect();
     if silent.is_empty() {

@@ -19,7 +19,12 @@ pub(crate) type Turn = OwnedSemaphorePermit;
 
 /// There are as many under way, and as many waiting, as there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Crowded;
+pub(crate) enum Crowded {
+    /// Of this caller.
+    Caller,
+    /// Of all callers together.
+    Server,
+}
 
 /// A few at once, the others in a queue.
 #[derive(Debug)]
@@ -45,7 +50,7 @@ impl Turns {
         }
         let _waiting = Waiting::join(&self.waiting, self.waiting_max)?;
         let turn = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await;
-        turn.ok().and_then(Result::ok).ok_or(Crowded)
+        turn.ok().and_then(Result::ok).ok_or(Crowded::Server)
     }
 }
 
@@ -58,7 +63,7 @@ impl<'a> Waiting<'a> {
         if count.fetch_add(1, Ordering::Relaxed) < max {
             Ok(place)
         } else {
-            Err(Crowded)
+            Err(Crowded::Server)
         }
     }
 }
@@ -99,7 +104,8 @@ impl CallerTurns {
 
     /// Waits for a turn of this caller.
     pub(crate) async fn enter(&self, caller: &Arc<str>) -> Result<Turn, Crowded> {
-        self.of(caller).enter().await
+        let turn = self.of(caller).enter().await;
+        turn.map_err(|_| Crowded::Caller)
     }
 
     /// A turn of this caller, if one is free now.
@@ -186,7 +192,7 @@ async fn done<T: Send + 'static>(
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // Only a runtime that goes down cancels it.
-            Err(_) => Err(Crowded),
+            Err(_) => Err(Crowded::Server),
         },
     }
 }
@@ -201,7 +207,7 @@ mod tests {
         let (first, _second) = (turns.enter().await.unwrap(), turns.enter().await.unwrap());
         assert_eq!(
             turns.enter().await.err(),
-            Some(Crowded),
+            Some(Crowded::Server),
             "nobody waits for ever"
         );
         let (third, refused) = tokio::join!(turns.enter(), async {
@@ -209,7 +215,7 @@ mod tests {
             drop(first);
             refused
         });
-        assert_eq!((third.is_ok(), refused), (true, Some(Crowded)));
+        assert_eq!((third.is_ok(), refused), (true, Some(Crowded::Server)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -219,14 +225,17 @@ mod tests {
         for _ in 0..CALLER_READS_MAX {
             held.push(reads.enter(&"token a".into()).await.unwrap());
         }
-        assert_eq!(reads.enter(&"token a".into()).await.err(), Some(Crowded));
+        assert_eq!(
+            reads.enter(&"token a".into()).await.err(),
+            Some(Crowded::Caller)
+        );
         for n in 0..2 * CALLERS_MAX {
             assert!(reads.enter(&format!("token {n}").into()).await.is_ok());
         }
         assert!(reads.callers.lock().unwrap().len() <= CALLERS_MAX);
         assert_eq!(
             reads.enter(&"token a".into()).await.err(),
-            Some(Crowded),
+            Some(Crowded::Caller),
             "its turns are still held"
         );
     }

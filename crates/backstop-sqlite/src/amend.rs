@@ -5,12 +5,13 @@
 
 mod pick;
 
+use crate::enqueue::check_queues;
 use crate::lines::{Spot, Standing, Which};
 use crate::row;
 use crate::work::{QueueAt, Work};
 use backstop_core::amend::{Action, Refusal, needs_room};
 use backstop_core::port::place::Fitting;
-use backstop_core::port::{Amended, Amendment};
+use backstop_core::port::{Amended, Amendment, Answer};
 use backstop_core::verdict::Reason;
 use backstop_core::{JobId, QueueName, State, Time};
 pub(crate) use pick::pick;
@@ -18,6 +19,14 @@ use rusqlite::{Result, params};
 
 const AMEND_RETRY: &str = include_str!("sql/amend_retry.sql");
 const AMEND_END: &str = include_str!("sql/amend_end.sql");
+
+/// Refuses a move to a new queue that the store has no room for.
+pub(crate) fn check_target(work: &mut Work<'_>, action: &Action, max: usize) -> Result<Answer<()>> {
+    match action {
+        Action::Move(to) => check_queues(work, [to].into_iter(), max),
+        Action::Retry | Action::Cancel | Action::Delete => Ok(Ok(())),
+    }
+}
 
 /// Does something to these jobs, and answers for each.
 pub(crate) fn amend_ids(

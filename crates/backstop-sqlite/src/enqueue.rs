@@ -81,8 +81,8 @@ pub(crate) fn enqueue(
     max_queues: usize,
     now: Time,
 ) -> Result<Answer<Vec<Enqueued>>> {
-    if let Some(refused) = one_queue_too_many(work, jobs, max_queues)? {
-        return Ok(Err(StoreError::too_many_queues(refused, max_queues)));
+    if let Err(refused) = check_queues(work, jobs.iter().map(|job| &job.queue), max_queues)? {
+        return Ok(Err(refused));
     }
     let mut lines = Lines::prepare(work)?;
     jobs.iter()
@@ -91,22 +91,22 @@ pub(crate) fn enqueue(
         .map(Ok)
 }
 
-/// The first queue that is new and that the store has no room for.
-fn one_queue_too_many<'j>(
+/// Refuses these queues if some of them are new and the store has no room for them.
+pub(crate) fn check_queues<'q>(
     work: &mut Work<'_>,
-    jobs: &'j [NewJob],
+    queues: impl Iterator<Item = &'q QueueName>,
     max: usize,
-) -> Result<Option<&'j QueueName>> {
+) -> Result<Answer<()>> {
     let mut new = BTreeSet::new();
-    for job in jobs {
-        if work.queue(&job.queue)?.is_none()
-            && new.insert(&job.queue)
+    for queue in queues {
+        if work.queue(queue)?.is_none()
+            && new.insert(queue)
             && work.queue_count()? + new.len() > max
         {
-            return Ok(Some(&job.queue));
+            return Ok(Err(StoreError::too_many_queues(queue, max)));
         }
     }
-    Ok(None)
+    Ok(Ok(()))
 }
 
 /// What every new job is written with.

@@ -45,8 +45,8 @@ pub use open::{Durability, OpenError, SqliteOptions};
 
 use async_trait::async_trait;
 use backstop_core::limits::{
-    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, PROMOTE_MAX, PRUNE_MAX, QUEUES_MAX, SEIZE_MAX,
-    SETTLE_MAX,
+    BEAT_LEASES_MAX, BURY_MAX, CLAIM_JOBS_MAX, DECLARE_MAX, PROMOTE_MAX, PRUNE_MAX, QUEUES_MAX,
+    SEIZE_MAX, SETTLE_MAX,
 };
 use backstop_core::port::backlog::{check_claim, check_count, check_enqueue, check_term};
 use backstop_core::port::cells::{check_names, check_swaps};
@@ -269,13 +269,19 @@ impl Operator for SqliteStore {
     }
 
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended> {
-        let doing = "amending jobs";
+        let (doing, max_queues) = ("amending jobs", self.max_queues);
         let wanted = match Reach::of(&amendment)? {
             Reach::Ids(ids) => {
                 let task = task(doing, Effort::Durable, ids.len());
-                let amend =
-                    move |work: &mut work::Work<'_>| amend::amend_ids(work, &ids, &amendment, now);
-                return self.writer.call(task, amend).await;
+                let amend = move |work: &mut Work<'_>| match amend::check_target(
+                    work,
+                    &amendment.action,
+                    max_queues,
+                )? {
+                    Ok(()) => amend::amend_ids(work, &ids, &amendment, now).map(Ok),
+                    Err(refused) => Ok(Err(refused)),
+                };
+                return self.writer.call(task, amend).await?;
             }
             Reach::Fitting(wanted) => wanted,
         };
@@ -293,8 +299,12 @@ impl Operator for SqliteStore {
         }
         let task = task(doing, Effort::Durable, picked.nos.len());
         let amend =
-            move |work: &mut work::Work<'_>| amend::amend_fitting(work, &picked.nos, &wanted, now);
-        let amended = self.writer.call(task, amend).await?;
+            move |work: &mut Work<'_>| match amend::check_target(work, &wanted.action, max_queues)?
+            {
+                Ok(()) => amend::amend_fitting(work, &picked.nos, &wanted, now).map(Ok),
+                Err(refused) => Ok(Err(refused)),
+            };
+        let amended = self.writer.call(task, amend).await??;
         Ok(Amended { next, ..amended })
     }
 
@@ -341,6 +351,14 @@ impl Operator for SqliteStore {
             .await
     }
 
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        check_count("declare queues", queues.len(), DECLARE_MAX)?;
+        let task = task("declaring queues", Effort::Durable, queues.len());
+        self.writer
+            .call(task, move |work| queues::declare(work, &queues))
+            .await
+    }
+
     async fn set_gate(&self, queue: QueueName, gate: Gate, _now: Time) -> Answer<()> {
         let task = task("pausing or resuming a queue", Effort::Durable, 1);
         self.writer
@@ -349,7 +367,7 @@ impl Operator for SqliteStore {
     }
 
     async fn workers(&self, within: Span, now: Time) -> Answer<Vec<WorkerStatus>> {
-        self.readers
+        self.lists
             .call("listing workers", move |db| {
                 workers::workers(db, within, now)
             })
@@ -386,6 +404,7 @@ impl Cells for SqliteStore {
     }
 
     async fn list_cells(&self, query: CellQuery) -> Answer<Vec<Cell>> {
+        // Not a reader of lists: a server lists its tokens before it lets a worker in.
         self.readers
             .call("listing cells", move |db| cells::list(db, &query))
             .await

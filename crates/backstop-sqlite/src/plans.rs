@@ -27,13 +27,12 @@ const GIVEN_UP: [&str; 4] = [
     "pick_dead_next",
 ];
 /// Tables that are small whatever the backlog: they may be read from end to end.
-const SMALL: [&str; 8] = [
+const SMALL: [&str; 7] = [
     "backstop_running",
     "backstop_claim",
     "backstop_queue",
     "backstop_stream",
     "backstop_stream_lease",
-    "backstop_worker",
     "backstop_schema",
     "sqlite_master",
 ];

@@ -4,9 +4,9 @@ use crate::lines::{DEAD_REMOVE, FINISHED_REMOVE, KEY_REMOVE};
 use crate::row;
 use crate::settle::forget;
 use crate::work::{QueueAt, Work};
-use backstop_core::limits::{PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR};
+use backstop_core::limits::{PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR, WORKER_KEPT_FOR};
 use backstop_core::port::{Pruned, Retention, Shelf};
-use backstop_core::{QueueName, Span, State, Time};
+use backstop_core::{QueueName, State, Time};
 use rusqlite::types::Value;
 use rusqlite::{Result, Row, params};
 
@@ -16,9 +16,6 @@ const QUEUE_HAS_KEYS: &str = include_str!("sql/queue_has_keys.sql");
 const PRUNE_OLDEST: &str = include_str!("sql/prune_oldest.sql");
 const PRUNE_KEYS: &str = include_str!("sql/prune_keys.sql");
 const PRUNE_WORKERS: &str = include_str!("sql/prune_workers.sql");
-
-/// A worker that was silent for so long is not remembered.
-const WORKER_KEPT_FOR: Span = Span::days(30);
 
 /// Removes ended jobs, queue by queue: done, cancelled, dead, oldest first. Goes on behind the
 /// queue `after`, and leaves there where the next pruning goes on.

@@ -8,6 +8,7 @@ use rusqlite::{Connection, Result, Row, params};
 
 const QUEUES: &str = include_str!("sql/queues.sql");
 const QUEUE_BOUNDS: &str = include_str!("sql/queue_bounds.sql");
+const QUEUE_DECLARE: &str = include_str!("sql/queue_declare.sql");
 const QUEUE_GATE: &str = include_str!("sql/queue_gate.sql");
 
 /// All queues, by name.
@@ -64,6 +65,18 @@ pub(crate) fn set_bounds(work: &mut Work<'_>, name: &QueueName, bounds: Bounds) 
     ];
     work.db.prepare_cached(QUEUE_BOUNDS)?.execute(held)?;
     work.set_bounds(queue, bounds);
+    Ok(())
+}
+
+/// Marks queues as configured; bounds that somebody set stay.
+pub(crate) fn declare(work: &mut Work<'_>, names: &[QueueName]) -> Result<()> {
+    let usual = Bounds::default();
+    let mut declare = work.db.prepare_cached(QUEUE_DECLARE)?;
+    for name in names {
+        let queue = work.queue_or_new(name)?;
+        let (id, dead_max) = (work.at(queue).id, usual.dead_max.cast_signed());
+        declare.execute(params![id, usual.overflow.as_str(), dead_max])?;
+    }
     Ok(())
 }
 

@@ -87,7 +87,7 @@ impl Streams for SqliteStore {
     }
 
     async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>> {
-        self.readers
+        self.lists
             .call("looking at a key", move |db| list::key(db, &stream, &key))
             .await
     }

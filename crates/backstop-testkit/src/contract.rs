@@ -100,6 +100,7 @@ macro_rules! store_contract {
                 clear_forgets_a_key
                 many_offer_one_key_at_once
                 a_window_is_bounded
+                a_look_at_a_key_ends_at_its_bytes
                 a_full_key_refuses_records
                 advances_of_one_call_stand_alone
                 streams_are_apart
@@ -235,6 +236,8 @@ macro_rules! store_contract {
             }
             queues: run {
                 a_call_with_one_queue_too_many_is_refused
+                a_declared_queue_keeps_its_bounds
+                a_move_to_one_queue_too_many_is_refused
                 callers_at_once_keep_the_bound_of_queues
                 an_empty_queue_is_forgotten
                 a_queue_that_is_being_forgotten_loses_no_job
@@ -272,6 +275,7 @@ macro_rules! store_contract {
                 prune_leaves_queues_it_is_told_nothing_about_alone
                 totals_survive_pruning
                 workers_are_those_that_beat
+                a_silent_worker_is_forgotten_after_a_day
                 a_store_tells_its_time_and_its_promise
             }
             repeat: run {

@@ -32,6 +32,7 @@ macro_rules! forward_operator {
             holders(queue: QueueName, keys: Vec<UniqueKey>, now: Time) -> Vec<Option<KeyHolder>>;
             groups(query: GroupQuery, now: Time) -> Vec<Group>;
             set_bounds(queue: QueueName, bounds: Bounds, now: Time) -> ();
+            declare_queues(queues: Vec<QueueName>) -> ();
             queues(now: Time) -> Vec<QueueStatus>;
             set_gate(queue: QueueName, gate: Gate, now: Time) -> ();
             workers(within: Span, now: Time) -> Vec<WorkerStatus>;

@@ -293,12 +293,7 @@ impl Audit {
     }
 
     /// Writes down what became of it, or takes the entry back where nothing was changed.
-    pub(crate) async fn note_done<E: fmt::Display>(
-        &self,
-        noted: Noted,
-        count: u64,
-        done: &Result<(), E>,
-    ) {
+    pub async fn note_done<E: fmt::Display>(&self, noted: Noted, count: u64, done: &Result<(), E>) {
         match done {
             Ok(()) if count == 0 => self.take_back(&noted.name).await,
             Ok(()) => self.note_end(noted, count, None).await,

@@ -17,7 +17,7 @@ use crate::streams::{BadStream, Stream};
 use crate::trace;
 use crate::worker::{Services, WorkerBuilder};
 use backstop_core::amend::Filter;
-use backstop_core::limits::{ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAGE_MAX};
+use backstop_core::limits::{DECLARE_MAX, ENQUEUE_BYTES_MAX, ENQUEUE_JOBS_MAX, PAGE_MAX};
 use backstop_core::port::{Answer, Enqueued, Page, PageQuery, Store};
 use backstop_core::redact::Redaction;
 use backstop_core::{Job, JobId, NewJob, QueueName, Span, Time};
@@ -110,6 +110,15 @@ impl Backstop {
             return Ok(None);
         }
         backstop.brought_up_to_date().await.map(Some)
+    }
+
+    /// Marks queues as configured: their pushes are taken however many queues the store has, and it
+    /// never forgets them. Workers do this for the queues they know.
+    pub async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        for some in queues.chunks(DECLARE_MAX) {
+            self.store.declare_queues(some.to_vec()).await?;
+        }
+        Ok(())
     }
 
     async fn brought_up_to_date(self) -> Result<Self, OpenError> {

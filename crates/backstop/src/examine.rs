@@ -10,7 +10,7 @@ use backstop_core::limits::EXPIRED_COUNTED_MAX;
 use backstop_core::port::{
     Answer, Examination, ExpiredLeases, Finding, Grade, QueueStatus, StoreError,
 };
-use backstop_core::terminal::shell_word;
+use backstop_core::terminal::shell_argument;
 use backstop_core::{Span, State, Time};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -241,7 +241,7 @@ fn shut(guard: &GuardStatus, queues: &[QueueStatus]) -> Option<Finding> {
             Some(Shut::Full) => make_room(guard.name.queue()),
             _ => format!(
                 "look at its cause with backstop dead groups, then backstop breaker reset {}",
-                shell_word(&guard.name.to_string())
+                shell_argument(&guard.name.to_string())
             ),
         }),
     })

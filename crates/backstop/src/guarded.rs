@@ -211,6 +211,13 @@ impl Operator for Guarded {
         .await
     }
 
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()> {
+        self.within("declaring queues", |store| async move {
+            store.declare_queues(queues).await
+        })
+        .await
+    }
+
     async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>> {
         self.within(
             "listing queues",

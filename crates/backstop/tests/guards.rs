@@ -38,7 +38,11 @@ struct World {
 }
 
 fn world() -> World {
-    let store = Arc::new(MemoryStore::new());
+    world_on(MemoryStore::new())
+}
+
+fn world_on(store: MemoryStore) -> World {
+    let store = Arc::new(store);
     let backstop = Backstop::on(
         Arc::<MemoryStore>::clone(&store),
         Arc::new(VirtualClock::start()),
@@ -545,6 +549,20 @@ async fn a_worker_writes_down_the_bounds_it_was_told() {
         })
         .await;
     assert_eq!(bounds.dead_max, DEAD_MAX_USUAL);
+    worker.stop();
+    worker.stopped().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_of_a_worker_takes_jobs_in_a_store_that_is_full_of_queues() {
+    let world = world_on(MemoryStore::new().with_max_queues(1));
+    let push = async |queue| world.backstop.draft(queue).kind("call").push().await;
+    push("other").await.expect("the store has room for one");
+    assert!(push("q").await.is_err(), "nobody has declared it yet");
+    let worker = world.start("w", QueueSettings::default());
+    world
+        .becomes("declared", async || push("q").await.is_ok())
+        .await;
     worker.stop();
     worker.stopped().await;
 }

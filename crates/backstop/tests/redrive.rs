@@ -953,3 +953,29 @@ async fn how_many_it_is_about_is_kept_from_when_it_was_written_down() {
         assert_eq!(report.expected, expected, "{:?}", report.plan.selection);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_with_many_redrives_pushes_out_its_own() {
+    let scene = scene(&[true]).await;
+    let end_one = async |who: &str| {
+        let dead = scene.backstop.dead().by(who);
+        let id = dead.redrive(all("1/s")).await.unwrap();
+        dead.stop_redrive(&id).await.unwrap();
+    };
+    end_one("bob").await;
+    for _ in 0..105 {
+        end_one("ada").await;
+    }
+    let reports = scene.dead().redrives().await.unwrap();
+    let of_bob = reports.iter().filter(|report| report.by == "bob").count();
+    assert_eq!((reports.len(), of_bob), (101, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_of_nothing_leaves_no_entry_in_the_audit() {
+    let scene = scene(&[]).await;
+    let id = scene.start(0, "10/s").await;
+    let report = scene.run(&id).await.unwrap();
+    assert_eq!((report.phase, report.requeued), (Phase::Done, 0));
+    assert_eq!(scene.dead().audit(9).await.unwrap(), []);
+}

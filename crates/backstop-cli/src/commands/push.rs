@@ -236,19 +236,18 @@ async fn push_one(
     Ok(Verdict::Fine)
 }
 
-/// The store, told how much the queue holds if the configuration says so, and with a warning if
-/// that is nearly reached.
+/// The store, told of the queue if the configuration has it, and with a warning if as much as it
+/// holds is nearly reached.
 pub(super) async fn open_bounded(
     queue: &QueueName,
     context: &Context,
 ) -> Result<Backstop, Trouble> {
     let backstop = context.open().await?;
-    let said = context
-        .config
-        .queues
-        .get(queue)
-        .and_then(|entry| entry.settings.bounds);
-    let Some(bounds) = said else {
+    let Some(entry) = context.config.queues.get(queue) else {
+        return Ok(backstop);
+    };
+    backstop.declare_queues(vec![queue.clone()]).await?;
+    let Some(bounds) = entry.settings.bounds else {
         return Ok(backstop);
     };
     backstop

@@ -11,7 +11,7 @@ use backstop::core::order::{Order, Ordered};
 use backstop::operate::Changes;
 use backstop::workers::{Health, LISTED, UNHEARD, WorkerInfo};
 use backstop::{QueueName, Time};
-use backstop_core::terminal::shell_word;
+use backstop_core::terminal::shell_argument;
 use backstop_server::wire::worker::{OrderedShape, WorkerShape, WorkersShape};
 use clap::{Args, Subcommand};
 
@@ -224,7 +224,10 @@ async fn stop(args: &StopArgs, context: &Context) -> Result<Verdict, Trouble> {
         if !confirm::ask(
             &question,
             refusal,
-            &format!("backstop worker stop {} --yes", shell_word(name.as_str())),
+            &format!(
+                "backstop worker stop --yes {}",
+                shell_argument(name.as_str())
+            ),
         )? {
             context.output.note("nothing was stopped");
             return Ok(Verdict::FallsShort);

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// Sets a title, turns the text red in two ways, deletes, turns the order of letters round, forges
 /// a line, and would run a command.
-const HOSTILE: &str = "H\u{1b}]0;PWNED\u{7}\u{1b}[31m\u{9b}31m\u{85}\u{7f}\u{202e}\u{2066}\nFORGED\tx'; touch pwned #";
+const HOSTILE: &str = "H\u{1b}]0;PWNED\u{7}\u{1b}[31m\u{9b}31m\u{85}\u{7f}\u{202e}\u{2066}\u{61c}\u{200e}\nFORGED\tx'; touch pwned #";
 
 const CONFIG: &str = r#"
 [queues.q]
@@ -337,6 +337,27 @@ fn what_is_advised_can_be_pasted() {
         .current_dir(place.path(""));
     assert!(shell.status().unwrap().success(), "{advice}");
     assert!(!place.path("pwned").exists());
+}
+
+#[test]
+fn what_is_advised_has_no_option_from_elsewhere() {
+    let place = Place::new();
+    let key = "--store=sqlite:evil.db";
+    let record = ["--position", "60000", "--step", "1m", "1"];
+    let named = format!("--key={key}");
+    place
+        .run([&["stream", "push", "s", &named][..], &record].concat())
+        .succeeded();
+    let refused = place.run(["stream", "resume", "s", "--", key]).exits(1);
+    let (_, advice) = refused.stderr.split_once("try: backstop ").unwrap();
+    assert_eq!(advice.trim_end(), format!("stream show s -- {key}"));
+    let program = env!("CARGO_BIN_EXE_backstop");
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", &format!("{program} {advice}")])
+        .current_dir(place.path(""));
+    assert!(shell.status().unwrap().success(), "{advice}");
+    assert!(!place.path("evil.db").exists());
 }
 
 #[test]

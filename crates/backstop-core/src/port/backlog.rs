@@ -176,7 +176,8 @@ pub trait Backlog: Send + Sync {
     /// inserted are durable. Answers in the order of `jobs`. If a job names a new queue and the
     /// store has as many queues as it may have, the call is refused as
     /// [`StoreError::TooManyQueues`] and nothing of it is taken in. Queues that
-    /// [`super::Operator::set_bounds`] and [`super::Operator::set_gate`] make are not refused.
+    /// [`super::Operator::declare_queues`], [`super::Operator::set_bounds`] and
+    /// [`super::Operator::set_gate`] make are not refused.
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Time) -> Answer<Vec<Enqueued>>;
 
     /// Hands out ready jobs, by level and then in the order in which they became ready. Paused

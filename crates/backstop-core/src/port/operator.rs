@@ -358,14 +358,16 @@ pub trait Operator: Send + Sync {
     async fn jobs(&self, query: PageQuery, now: Time) -> Answer<Page>;
 
     /// Does something to jobs, as [`crate::amend`] permits; the caller goes on at `next` until
-    /// there is none.
+    /// there is none. A move to a new queue is refused as [`super::StoreError::TooManyQueues`]
+    /// where a push to it would be, and then nothing is moved.
     async fn amend(&self, amendment: Amendment, now: Time) -> Answer<Amended>;
 
     /// All queues, by name. The counts equal what a count of the jobs would give.
     async fn queues(&self, now: Time) -> Answer<Vec<QueueStatus>>;
 
     /// Takes dead letters in, as far as the bounds of their queues let them: `Inserted`, `Same` if
-    /// the id is known in whatever state, or `Full`. They count as taken in and as dead. No unique
+    /// the id is known in whatever state, or `Full`. A letter of a new queue is taken in however
+    /// many queues there are. They count as taken in and as dead. No unique
     /// key is taken: a dead job holds none.
     async fn bury(&self, burials: Vec<Burial>, now: Time) -> Answer<Vec<Enqueued>>;
 
@@ -387,6 +389,11 @@ pub trait Operator: Send + Sync {
     /// being. What is over a new bound already stays.
     async fn set_bounds(&self, queue: QueueName, bounds: Bounds, now: Time) -> Answer<()>;
 
+    /// Marks queues as configured, whatever bounds they have: a store that has as many queues as it
+    /// may have takes them all the same, and no pruning forgets them. A queue that does not exist
+    /// yet comes into being.
+    async fn declare_queues(&self, queues: Vec<QueueName>) -> Answer<()>;
+
     /// Opens or pauses a queue, for all workers; a queue that does not exist yet comes into being.
     async fn set_gate(&self, queue: QueueName, gate: Gate, now: Time) -> Answer<()>;
 
@@ -402,8 +409,8 @@ pub trait Operator: Send + Sync {
     ///
     /// One call looks at no more than [`crate::limits::PRUNE_QUEUES_MAX`] queues; the next call of
     /// the same store object goes on where it stopped. A queue that was found empty for
-    /// [`crate::limits::QUEUE_KEPT_FOR`] is forgotten with its totals, unless it has bounds or is
-    /// paused; a job that is pushed to it at the same moment is not lost.
+    /// [`crate::limits::QUEUE_KEPT_FOR`] is forgotten with its totals, unless it has bounds, is
+    /// declared or is paused; a job that is pushed to it at the same moment is not lost.
     async fn prune(&self, retention: Retention, now: Time) -> Answer<Pruned>;
 }
 

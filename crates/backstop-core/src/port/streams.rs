@@ -225,7 +225,9 @@ pub trait Streams: Send + Sync {
     /// The next keys of a stream, by the bytes of their names.
     async fn stream_keys(&self, query: KeyQuery, now: Time) -> Answer<Vec<KeyStatus>>;
 
-    /// One key with the records that a take would bring along; nothing is leased.
+    /// One key with the records that a take would bring along; nothing is leased. Once these
+    /// records make [`limits::PAGE_BYTES_MAX`], no further one is read: [`StoredKey::count`] says
+    /// how many there are.
     async fn stream_key(&self, stream: StreamName, key: StreamKey) -> Answer<Option<StoredKey>>;
 }
 

@@ -27,6 +27,18 @@ pub struct StoredKey {
     pub highest: Option<i64>,
 }
 
+impl StoredKey {
+    /// How many bytes the payloads of [`Self::records`] have.
+    pub fn bytes(&self) -> usize {
+        self.records.iter().map(|record| record.payload.len()).sum()
+    }
+
+    /// How many records there are beyond [`Self::records`].
+    pub const fn more(&self) -> u64 {
+        self.count.saturating_sub(self.records.len() as u64)
+    }
+}
+
 /// A record as a store keeps it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredRecord {

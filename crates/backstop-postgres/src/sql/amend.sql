@@ -3,9 +3,9 @@
 -- whose. With a filter, a job that does not fit any more is passed in silence. 0 not found, 1
 -- running, 2 done, 3 ready, 4 ended, 5 twin, 6 does not fit, 7 alive, 8 full, 10 and its state: not
 -- in the one that was meant ids, action, the queue to move to, the state that is meant; filter:
--- whether there is one, queue, kind, state, fingerprint; now
+-- whether there is one, queue, kind, state, fingerprint; now, how many queues there may be
 CREATE FUNCTION amend(p_ids uuid[], p_action int, p_to text, p_only smallint, p_filtered boolean, p_queue text, p_kind text,
-  p_state smallint, p_fingerprint bigint, p_now bigint)
+  p_state smallint, p_fingerprint bigint, p_now bigint, p_max_queues int DEFAULT 10000)
 RETURNS TABLE (at int, refusal int, twin uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -20,7 +20,9 @@ DECLARE
   v_full text[];
   v_locked int[];
   v_leases bigint[] := '{}';
+  v_new text[] := '{}';
 BEGIN
+  IF p_action = 3 THEN v_new := new_queues(ARRAY[p_to], p_max_queues); END IF;
   -- Before the queues, as pushes lock them.
   v_names := CASE p_action WHEN 0 THEN ARRAY(SELECT q.name FROM queue q WHERE q.id = ANY (v_queues)) WHEN 3 THEN ARRAY[p_to] ELSE '{}' END;
   v_rooms := rooms(v_names);
@@ -49,6 +51,7 @@ BEGIN
   -- of these leases now, as they are locked; the few that a seizure made meanwhile are not.
   DELETE FROM lease WHERE no = ANY (ARRAY(
     SELECT l.no FROM lease l WHERE l.no = ANY (v_leases) AND NOT lease_has_jobs(l, false) FOR UPDATE SKIP LOCKED));
+  IF v_new <> '{}' THEN PERFORM check_queues(v_new, p_max_queues); END IF;
 END $$;
 
 -- `enters`: the queue that has one live job more. `lease`: the one that has a job less.

@@ -9,7 +9,7 @@ BEGIN
   FOR v_function, v_entry IN
     SELECT p.oid::regprocedure, p.proname = ANY ('{enqueue,enqueue_jobs,claim,settle,close_emptied,beat,begin_runs,seize,promote,amend,pick,jobs_by_id,
       list_waiting,list_ready,list_finished,list_arrivals,queue_ids,queues_after,queues_in_line,
-      jobs_within,forget_queues,queues,set_gate,set_bounds,workers,expired_leases,prune,drift,bury,groups,holders,cells,
+      jobs_within,forget_queues,queues,set_gate,set_bounds,declare_queues,workers,expired_leases,prune,drift,bury,groups,holders,cells,
       list_cells,swap,offer,take,take_due,keep,advance,streams,list_stream_keys,read_stream_key}'::text[])
     FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
   LOOP

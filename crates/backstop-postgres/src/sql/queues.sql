@@ -60,6 +60,17 @@ BEGIN
   UPDATE queue SET max_size = p_max_size, overflow = p_overflow, dead_max = p_dead_max, configured = true WHERE name = p_queue;
 END $$;
 
+-- Marks queues as configured; those that do not exist yet are made.
+CREATE FUNCTION declare_queues(p_names text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_name text;
+BEGIN
+  -- In one order for everybody, so that nobody waits in a circle.
+  FOR v_name IN SELECT DISTINCT n FROM unnest(p_names) n ORDER BY n LOOP
+    PERFORM queue_or_new(v_name);
+    UPDATE queue SET configured = true WHERE name = v_name AND NOT configured;
+  END LOOP;
+END $$;
+
 -- Workers seen since, by name, and how many jobs they hold.
 CREATE FUNCTION workers(p_since bigint) RETURNS TABLE (name text, queues text, seen_at bigint, running bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -72,7 +83,7 @@ BEGIN
     WHERE (l.handed IS NULL OR l.handed @> j.seq) AND (l.given_back IS NULL OR NOT j.seq = ANY (l.given_back)) GROUP BY l.worker
   )
   SELECT w.name, w.queues, w.seen_at, coalesce((SELECT h.jobs FROM held h WHERE h.worker = w.name), 0)
-    FROM worker w WHERE w.seen_at >= p_since ORDER BY w.name;
+    FROM (SELECT * FROM worker w WHERE w.seen_at >= p_since OFFSET 0) w ORDER BY w.name;
 END $$;
 
 -- The queues by name; only the one of a name, if there is one to ask for.

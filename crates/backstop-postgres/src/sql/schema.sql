@@ -193,7 +193,8 @@ CREATE TABLE worker (
   name    text COLLATE "C" PRIMARY KEY,
   queues  text   NOT NULL,
   seen_at bigint NOT NULL
-) WITH (fillfactor = 50);
+);
+CREATE INDEX worker_seen ON worker (seen_at);
 
 -- How many jobs a queue has in each state, and how many it ever had. The newest row of a queue
 -- counts, as in `reached`.

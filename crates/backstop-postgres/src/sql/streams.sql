@@ -42,8 +42,8 @@ BEGIN
 END $$;
 
 -- One key, as `take` says it. In one statement: nothing is locked, and all of it is of one moment.
--- stream, key, how many records
-CREATE FUNCTION read_stream_key(p_stream text, p_key text, p_window int)
+-- stream, key, how many records, after how many bytes of them no further one
+CREATE FUNCTION read_stream_key(p_stream text, p_key text, p_window int, p_bytes int)
 RETURNS TABLE (keys text[], watermarks bigint[], standings bytea[], arrived bigint[], holding text[], counts int[], highest bigint[],
   record_of int[], positions bigint[], steps bigint[], tenants text[], ats bigint[], arrivals bigint[], payloads bytea[])
 LANGUAGE plpgsql AS $$
@@ -55,6 +55,10 @@ BEGIN
     FROM stream_key k CROSS JOIN (
       SELECT array_agg(1), array_agg(r.position), array_agg(r.step), array_agg(r.tenant), array_agg(r.at), array_agg(r.arrival),
         array_agg(r.payload)
-      FROM (SELECT * FROM stream_record r WHERE r.stream = v_stream AND r.key = p_key ORDER BY r.position LIMIT p_window) r) w
+      FROM (SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.position)
+            - octet_length(r.payload) AS before
+        FROM (SELECT * FROM stream_record r WHERE r.stream = v_stream AND r.key = p_key
+          ORDER BY r.position LIMIT p_window) r) r
+      WHERE r.before < p_bytes) w
     WHERE k.stream = v_stream AND k.key = p_key;
 END $$;

@@ -4,7 +4,7 @@ use super::stored::{count, stored};
 use crate::link::{Commit, Link};
 use crate::row::{self, get};
 use backstop_core::lease::is_expired;
-use backstop_core::limits::{PAGE_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX, WINDOW_RECORDS_MAX};
 use backstop_core::port::Holder;
 use backstop_core::port::{Answer, KeyQuery, KeyStatus, StoreError, StreamStatus, WhichKeys};
 use backstop_core::stream::{Count, Counts, StoredKey};
@@ -119,6 +119,7 @@ pub(super) async fn key(
         (&stream.as_str() as _, Type::TEXT),
         (&key.as_str() as _, Type::TEXT),
         (&row::number(WINDOW_RECORDS_MAX) as _, Type::INT4),
+        (&row::number(PAGE_BYTES_MAX) as _, Type::INT4),
     ];
     let rows = link
         .call(

@@ -64,7 +64,7 @@ const DUE: &str = "SELECT offer('s', '{a}', '{1}', '{60}', '{60}', '{NULL}', ARR
 const TAKEN: &str = "SELECT count(*) FROM take_due('s', 5, 'w', NOW + 5000000, 9, 1000, 256, NOW, NOW + 90000000, FROM);";
 
 /// Calls, and what there is before.
-const CALLS: [(&[&str], &str); 35] = [
+const CALLS: [(&[&str], &str); 36] = [
     (&[], "enqueue('q', 'k', '{}')"),
     (&[], "enqueue('q', 'k', '{}', unique_key => 'x')"),
     (&[], "enqueue('bounded', 'k', '{}')"),
@@ -103,6 +103,7 @@ const CALLS: [(&[&str], &str); 35] = [
     (&[], "queues()"),
     (&[], "set_gate('q', true)"),
     (&[], "set_bounds('q', 5, 'reject', 7)"),
+    (&[], "declare_queues('{q}')"),
     (&[], "holders('q', '{x}', NOW)"),
     (
         &[],

@@ -65,7 +65,7 @@ const CLAIMED: &str = "
     FROM take_due('s', 8, 'w', 90000000000, 500, 33554432, 256, 100000, 90000000001, 0);";
 
 /// A call, and how many jobs it is about.
-const CALLS: [(&str, i64); 83] = [
+const CALLS: [(&str, i64); 84] = [
     ("SELECT enqueue('q', 'k', '{}')", 1),
     ("SELECT enqueue('q', 'k', '{}', unique_key => 'x')", 1),
     // With the changes of counts that nobody has added up, and once more to see how many are dead.
@@ -188,6 +188,7 @@ const CALLS: [(&str, i64); 83] = [
     ("SELECT * FROM queues()", TALLIED),
     ("SELECT set_gate('q', true)", 1),
     ("SELECT set_bounds('q', 5, 'reject', 7)", 1),
+    ("SELECT declare_queues('{q}')", 1),
     // All that run, once, and not once for each of 100 workers.
     ("SELECT * FROM workers(0)", 16_000 / ROWS_EACH),
     ("SELECT * FROM holders('q', ARRAY(SELECT n::text FROM generate_series(1, 1000) n), 0)", 1_000),
@@ -262,7 +263,7 @@ const CALLS: [(&str, i64); 83] = [
     // With all records of the key `full`, and without those behind it.
     ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 20000)", 20_200 / ROWS_EACH),
     ("SELECT * FROM list_stream_keys('s', '099900', true, 100, 5)", 10),
-    ("SELECT * FROM read_stream_key('s', 'full', 256)", 32),
+    ("SELECT * FROM read_stream_key('s', 'full', 256, 4194304)", 32),
     ("SELECT * FROM prune('{q,other}', '{1,1}', '{10,10}', '{1,1}', '{1,1}', 1000, 5, 900000, '{0,0,0,0,0,0}', 0)", 5_000),
 ];
 

@@ -6,7 +6,7 @@ use crate::base::{Base, readable};
 use crate::record::unsorted;
 use crate::reply;
 use crate::script::{HOLDING_KEYS, SHARD_STATUS, STREAM_KEY};
-use backstop_core::limits::{PAGE_MAX, WINDOW_RECORDS_MAX};
+use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX, WINDOW_RECORDS_MAX};
 use backstop_core::port::{Answer, KeyQuery, KeyStatus, StoreError, StreamStatus, WhichKeys};
 use backstop_core::stream::{Count, Counts, StoredKey};
 use backstop_core::{StreamKey, StreamName, Time};
@@ -191,7 +191,8 @@ pub(crate) async fn stream_key(
     let call = Shard::of(stream, &key)
         .script(base, &STREAM_KEY)
         .arg(key.as_str())
-        .arg(WINDOW_RECORDS_MAX);
+        .arg(WINDOW_RECORDS_MAX)
+        .arg(PAGE_BYTES_MAX);
     let mut parts = readable(doing, reply::list(base.link.run(doing, &call).await?))?.into_iter();
     let Some(head) = parts.next() else {
         return Ok(None);

@@ -154,12 +154,18 @@ const CHEAP: &[&str] = &[
     "/openapi.json",
 ];
 
+/// Counts the jobs that match before it answers.
+const COUNTING: &[&str] = &["/v1/bulk/preview", "/v1/bulk", "/jobs/act", "/dead/act"];
+
 /// Whether a request is a list, a search, a count or a page: something that may take the store
 /// long, and of which one caller has only a few under way.
 pub(crate) fn is_expensive(method: &Method, path: &str) -> bool {
-    let is_look = verb(method) == Some(Look) || path == "/v1/bulk/preview";
-    let is_cheap = CHEAP.iter().any(|pattern| matches(pattern, path)) && path != "/v1/bulk/preview";
-    is_look && matches!(need(method, path), Need::Scope(_)) && !is_cheap
+    let is_dear = match verb(method) {
+        Some(Look) => !CHEAP.iter().any(|pattern| matches(pattern, path)),
+        Some(Post) => COUNTING.contains(&path),
+        Some(Delete) | None => false,
+    };
+    is_dear && matches!(need(method, path), Need::Scope(_))
 }
 
 fn verb(method: &Method) -> Option<Verb> {
@@ -258,6 +264,9 @@ mod tests {
             ("GET", "/v1/jobs/{id}/why"),
             ("GET", "/v1/audit"),
             ("POST", "/v1/bulk/preview"),
+            ("POST", "/v1/bulk"),
+            ("POST", "/jobs/act"),
+            ("POST", "/dead/act"),
             ("GET", "/"),
             ("GET", "/jobs"),
             ("HEAD", "/dead"),
@@ -278,6 +287,7 @@ mod tests {
             ("POST", "/v1/lease"),
             ("POST", "/v1/settle"),
             ("POST", "/v1/beat"),
+            ("POST", "/v1/bulk/{id}/stop"),
             ("GET", "/assets/backstop.css"),
             ("GET", "/login"),
         ] {

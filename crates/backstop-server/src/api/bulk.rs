@@ -100,16 +100,16 @@ pub(super) async fn start(
     let bulk = Bulk::new(&app, caller.name()).because(reason);
     let (of, started) = (app.clone(), bulk.clone());
     let id = to_the_end(async move {
+        let place = started.enter().ok_or_else(busy)?;
         let expected = preview(&of, &target).await?.exact();
-        Ok(started
-            .start(Plan {
-                target,
-                expected,
-                back: String::new(),
-            })
-            .await?)
+        let plan = Plan {
+            target,
+            expected,
+            back: String::new(),
+        };
+        Ok(started.start_in(place, plan).await?)
     });
-    let id = id.await?.ok_or_else(busy)?;
+    let id = id.await?;
     Ok(answer(
         &app,
         StatusCode::ACCEPTED,

@@ -16,7 +16,7 @@ use backstop::core::amend::{Action, Filter, Selection};
 use backstop::core::limits::LARGE_BYTES_MIN;
 use backstop::core::port::StoreError;
 use backstop::search::{Search, SearchText};
-use backstop::{JobId, QueueName};
+use backstop::{JobId, QueueName, StoreKind};
 use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::IntoParams;
@@ -152,13 +152,19 @@ pub(super) async fn show(
     At(id): At<String>,
     Asked(asked): Asked<QueueAsked>,
 ) -> Result<Response, Problem> {
-    let id = JobId::from_text(&id);
-    let job = meant_job(&app, &caller, id, asked.queue()?.as_ref()).await?;
-    let (config, bytes) = (app.config(), job.payload.len());
-    let _turn = if bytes < LARGE_BYTES_MIN {
-        None
-    } else {
+    let (id, config, queue) = (JobId::from_text(&id), app.config(), asked.queue()?);
+    // Redis knows ids by their queue: all of its queues are asked.
+    let is_everywhere = queue.is_none() && config.store.kind() == Some(StoreKind::Redis);
+    let turn = if is_everywhere {
         Some(app.reads().enter(caller.key()).await?)
+    } else {
+        None
+    };
+    let job = meant_job(&app, &caller, id, queue.as_ref()).await?;
+    let bytes = job.payload.len();
+    let _turn = match turn {
+        None if bytes >= LARGE_BYTES_MIN => Some(app.reads().enter(caller.key()).await?),
+        turn => turn,
     };
     let is_whole = caller.may(Scope::Admin);
     let (redaction, payload) = (Arc::clone(&config), job.payload.clone());

@@ -1,12 +1,14 @@
-//! How many new queues one token may name in its pushes. The store has a bound for all queues
-//! together; this one keeps a token from using it up for everybody. Each server process counts by
-//! itself, from its start on; tokens of one name count together.
+//! How many new queues and streams one token may name in its pushes. The store has a bound for all
+//! queues together, and [`STREAMS_MAX`] is one for streams; the share keeps a token from using them
+//! up for everybody. Each server process counts by itself, from its start on; tokens of one name
+//! count together.
 
 use super::Problem;
 use crate::App;
 use crate::access::Caller;
-use backstop::core::limits::TOKEN_QUEUES_MAX;
-use backstop::{NewJob, QueueName};
+use backstop::core::limits::{STREAMS_MAX, TOKEN_QUEUES_MAX};
+use backstop::streams::letters_queue;
+use backstop::{NewJob, QueueName, StreamName};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,11 +17,13 @@ use std::time::{Duration, Instant};
 /// every new name.
 const LIST_FRESH: Duration = Duration::from_secs(5);
 
-/// The queues that tokens have named.
+/// The queues and streams that tokens have named; a stream counts as the queue of its dead letters.
 #[derive(Default)]
 pub struct NewQueues {
     named: Mutex<HashMap<String, HashSet<QueueName>>>,
     listed: tokio::sync::Mutex<Option<(Instant, HashSet<QueueName>)>>,
+    /// The streams of the store when it was last asked, and those let in since.
+    streams: tokio::sync::Mutex<Option<(Instant, HashSet<StreamName>)>>,
 }
 
 impl NewQueues {
@@ -70,6 +74,60 @@ impl NewQueues {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses records for a new stream if the store has as many as it may have, or the token has
+    /// named too many. Configured streams and those that exist are free. Several servers that let
+    /// new streams in at the same moment can exceed the bound by a few.
+    pub(super) async fn check_stream(
+        &self,
+        app: &App,
+        caller: &Caller,
+        stream: &StreamName,
+    ) -> Result<(), Problem> {
+        if app.config().streams.contains_key(stream) {
+            return Ok(());
+        }
+        let mut listed = self.streams.lock().await;
+        let is_known = |listed: &Option<(Instant, HashSet<StreamName>)>| {
+            listed
+                .as_ref()
+                .is_some_and(|(_, known)| known.contains(stream))
+        };
+        if is_known(&listed) {
+            return Ok(());
+        }
+        if listed
+            .as_ref()
+            .is_none_or(|(at, _)| at.elapsed() > LIST_FRESH)
+        {
+            let all = app.backstop().store().streams().await?;
+            let names = all.into_iter().map(|stream| stream.name).collect();
+            *listed = Some((Instant::now(), names));
+        }
+        if is_known(&listed) {
+            return Ok(());
+        }
+        let (_, known) = listed.get_or_insert_with(|| (Instant::now(), HashSet::new()));
+        if known.len() >= STREAMS_MAX {
+            return Err(Problem::too_many_streams(format_args!(
+                "stream {stream} is new, and the store already has {STREAMS_MAX} streams. \
+                 Push to a stream that exists, or add the stream to the configuration; \
+                 no record was taken in"
+            )));
+        }
+        let letters = letters_queue(stream);
+        if let Some(token) = caller.name().strip_prefix("token ")
+            && self.note(token, vec![&letters]).is_err()
+        {
+            return Err(Problem::too_many_streams(format_args!(
+                "stream {stream} is new, and this token has already named {TOKEN_QUEUES_MAX} \
+                 queues and streams. Push to a stream that exists, or add the stream to the \
+                 configuration; no record was taken in"
+            )));
+        }
+        known.insert(stream.clone());
+        Ok(())
     }
 
     /// Counts these queues to the share of a token; those that it has not named before, if there

@@ -13,6 +13,8 @@ use utoipa::ToSchema;
 
 /// How long whoever met a full queue, or a store that does not answer, is asked to wait.
 const RETRY_AFTER_SECS: u32 = 1;
+/// What a server that is busy is called by programs.
+const BUSY: &str = "busy";
 
 /// Why a request was not answered.
 #[derive(Debug)]
@@ -131,6 +133,17 @@ impl Problem {
         )
     }
 
+    /// A record names a new stream, and there is no room for one.
+    pub fn too_many_streams(detail: impl Display) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        Self::new(
+            status,
+            "too-many-streams",
+            "There are too many streams",
+            detail,
+        )
+    }
+
     /// The store does not answer.
     pub(super) fn unavailable(detail: impl Display) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -144,6 +157,12 @@ impl Problem {
             retry_after_secs: Some(RETRY_AFTER_SECS),
             ..problem
         }
+    }
+
+    /// The server has as much to do as it takes on.
+    pub(super) fn busy(detail: impl Display) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self::new(status, BUSY, "The server is busy", detail)
     }
 
     /// A database of the user's failed.
@@ -225,7 +244,8 @@ impl From<StoreError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        if self.status.is_server_error() {
+        // Whoever keeps a server busy must not fill its log, too.
+        if self.status.is_server_error() && self.kind != BUSY {
             tracing::warn!(status = self.status.as_u16(), detail = %self.detail, "a request could not be answered");
         }
         let shape = ProblemShape {

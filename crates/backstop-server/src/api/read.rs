@@ -149,13 +149,22 @@ fn in_json(name: &str) -> &str {
 }
 
 impl From<Crowded> for Problem {
-    fn from(_: Crowded) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "busy",
-            "The server is busy",
-            "as many large requests are under way, and waiting, as may be; nothing was done. Send it again in a moment, or less at a time",
-        )
+    fn from(crowded: Crowded) -> Self {
+        const AGAIN: &str = "nothing was done. Send it again in a moment, or less at a time";
+        match crowded {
+            Crowded::Caller => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many-at-once",
+                "Too many at once",
+                format_args!(
+                    "as many large requests of this caller are under way, and waiting, \
+                     as may be; {AGAIN}"
+                ),
+            ),
+            Crowded::Server => Self::busy(format_args!(
+                "as many large requests are under way, and waiting, as may be; {AGAIN}"
+            )),
+        }
         .retry_after(1)
     }
 }
@@ -269,7 +278,8 @@ pub(super) fn written(shape: &impl Serialize, size: usize) -> Result<Vec<u8>, Pr
 /// Leases are not: a worker gets its payload byte for byte.
 pub(super) fn escaped(body: Vec<u8>) -> Vec<u8> {
     // One of these bytes is in each of the characters that JSON leaves raw.
-    if !body.iter().any(|byte| matches!(byte, 0x7f | 0xc2 | 0xe2)) {
+    let may_begin_one = |byte: &u8| matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe2);
+    if !body.iter().any(may_begin_one) {
         return body;
     }
     match std::str::from_utf8(&body) {

@@ -1,6 +1,6 @@
 //! Streams: records in, and how keys stand.
 
-use super::read::{Asked, At, Body, limit, named, ok, parsed};
+use super::read::{Asked, At, Body, large, limit, named, ok, parsed};
 use super::reason::ReasonAsked;
 use super::{Problem, ProblemShape};
 use crate::App;
@@ -13,9 +13,10 @@ use crate::wire::stream::{
 };
 use axum::Extension;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use backstop::config::StreamConfig;
 use backstop::core::limits::{OFFER_MAX, PAYLOAD_BYTES_MAX};
+use backstop::core::port::StoreError;
 use backstop::core::stream::OffStep;
 use backstop::operate::Changes;
 use backstop::streams::{Grids, Offered, Reading, Record, Resume, Standing, Stream, WhichKeys};
@@ -26,10 +27,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 use utoipa::{IntoParams, ToSchema};
 
 /// Keys of one call whose steps are looked at. Each takes a read of the store.
 const GRIDS_MAX: usize = 10;
+/// How long a push looks at steps: these reads wait behind lists.
+const GRIDS_WITHIN: Duration = Duration::from_millis(250);
 
 /// Which keys.
 #[derive(Deserialize, IntoParams)]
@@ -101,7 +106,7 @@ impl<'de> Visitor<'de> for OfferedBodyVisitor {
     request_body = RecordsShape,
     responses(
         (status = 200, body = OfferedTogetherShape),
-        (status = 429, description = "Their keys keep as many records as they can", body = ProblemShape<'_>, content_type = "application/problem+json"),
+        (status = 429, description = "Their keys keep as many records as they can, or the stream is new and there are too many", body = ProblemShape<'_>, content_type = "application/problem+json"),
         (status = "default", body = ProblemShape<'_>, content_type = "application/problem+json"),
     ),
 )]
@@ -121,6 +126,9 @@ pub(super) async fn offer(
         .map(|record| (record.key.clone(), record.position))
         .collect();
     let stream = stream_of(&app, &name)?;
+    if !records.is_empty() {
+        app.new_queues().check_stream(&app, &caller, &name).await?;
+    }
     let off_steps = off_steps(&app, &caller, &stream, &records).await;
     let answers = stream.offer(records).await?;
     if !answers.is_empty() && answers.iter().all(|answer| *answer == Offered::Full) {
@@ -148,8 +156,11 @@ async fn off_steps(
     let turn = app.reads().enter_now(caller.key());
     let mut grids = Grids::new(if turn.is_some() { GRIDS_MAX } else { 0 });
     let mut off_steps = Vec::with_capacity(records.len());
+    let until = Instant::now() + GRIDS_WITHIN;
     for record in records {
-        off_steps.push(grids.off_step(stream, record).await);
+        // What is known of a key by then is used on: it takes no waiting.
+        let off_step = timeout_at(until, grids.off_step(stream, record)).await;
+        off_steps.push(off_step.ok().flatten());
     }
     off_steps
 }
@@ -252,10 +263,17 @@ pub(super) async fn key(
         .key(&key)
         .await?
         .ok_or_else(|| no_key(&name, &key))?;
-    let stored = redacted(stored, &app.config().redaction);
-    let standing = Standing::from_bytes(&stored.standing)
-        .map_err(|error| backstop::core::port::StoreError::corrupt("looking at a key", error))?;
-    Ok(ok(&KeyWholeShape::new(&name, &stored, &standing)))
+    let (config, bytes) = (app.config(), stored.bytes());
+    large(&app, bytes, move || {
+        let stored = redacted(stored, &config.redaction);
+        match Standing::from_bytes(&stored.standing) {
+            Ok(standing) => ok(&KeyWholeShape::new(&name, &stored, &standing)),
+            Err(error) => {
+                Problem::from(StoreError::corrupt("looking at a key", error)).into_response()
+            }
+        }
+    })
+    .await
 }
 
 /// Forget a key: what it holds is gone, and its next record is its first.

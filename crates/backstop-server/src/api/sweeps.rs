@@ -69,7 +69,8 @@ pub(super) async fn run(
     Asked(said): Asked<ReasonAsked>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (config, asked): (_, RunShape) = (app.config(), body.read_or_default()?);
+    let read = |body: &Body| body.read_or_default::<RunShape>();
+    let (config, asked) = (app.config(), body.read_by(&app, read).await?);
     let reason = said.reason()?;
     let sweep = config.sweeps.get(&name).cloned().ok_or_else(|| {
         let there: Vec<&str> = config.sweeps.keys().map(String::as_str).collect();

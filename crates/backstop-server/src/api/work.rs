@@ -44,24 +44,10 @@ pub(super) async fn lease(
     Extension(attendance): Extension<Arc<Attendance>>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let asked: LeaseShape<'_> = body.read().map_err(|problem| {
-        // The only list there is.
-        let has_too_many = problem.status() == StatusCode::PAYLOAD_TOO_LARGE;
-        if has_too_many { queue_count() } else { problem }
-    })?;
-    if asked.queues.0.is_empty() {
-        return Err(queue_count());
-    }
-    asked
-        .queues
-        .0
-        .iter()
-        .try_for_each(|queue| caller.reach().check(queue))?;
-    let (about, max, worker) = (
-        asked.about(),
-        asked.max.unwrap_or(1.0),
-        worker(asked.worker, &caller),
-    );
+    let reader = caller.clone();
+    let read = move |body: &Body| wish(&reader, body);
+    let (max, ask) = body.read_by(&app, read).await?;
+    let (about, worker) = (ask.about.clone(), ask.worker.clone());
     named(&app, &caller, &worker)?;
     if max < 1.0 {
         // No room for a job: a pool whose places are all taken says so, and is still told what it
@@ -72,16 +58,6 @@ pub(super) async fn lease(
             asked,
         }));
     }
-    let ask = Ask {
-        max: clamped(max, LEASE_JOBS_MAX),
-        worker: worker.clone(),
-        lease: asked.lease_ms.map(term),
-        wait: asked
-            .wait_ms
-            .map_or(Span::ZERO, |wait| millis(wait, WAIT_MAX)),
-        queues: asked.queues.0,
-        about: about.clone(),
-    };
     let found = delivery::look(&app, Arc::clone(&attendance), ask).await?;
     let asked = told(&app, &attendance, &worker, &about, found.handed()).await?;
     let handed = found.handed().iter();
@@ -95,6 +71,31 @@ pub(super) async fn lease(
         Ok(typed(StatusCode::OK, found.carried_by(answer)))
     };
     app.large().lease(size, write).await?
+}
+
+/// How many jobs a worker asks for, as it wrote it, and what it asks for.
+fn wish(caller: &Caller, body: &Body) -> Result<(f64, Ask), Problem> {
+    let asked: LeaseShape<'_> = body.read().map_err(|problem| {
+        // The only list there is.
+        let has_too_many = problem.status() == StatusCode::PAYLOAD_TOO_LARGE;
+        if has_too_many { queue_count() } else { problem }
+    })?;
+    if asked.queues.0.is_empty() {
+        return Err(queue_count());
+    }
+    let mut queues = asked.queues.0.iter();
+    queues.try_for_each(|queue| caller.reach().check(queue))?;
+    let (about, max) = (asked.about(), asked.max.unwrap_or(1.0));
+    let wait = asked.wait_ms.map(|wait| millis(wait, WAIT_MAX));
+    let ask = Ask {
+        max: clamped(max, LEASE_JOBS_MAX),
+        worker: worker(asked.worker, caller),
+        lease: asked.lease_ms.map(term),
+        wait: wait.unwrap_or_default(),
+        queues: asked.queues.0,
+        about,
+    };
+    Ok((max, ask))
 }
 
 fn queue_count() -> Problem {

@@ -19,7 +19,7 @@ use backstop::Backstop;
 use backstop::audit::{Audit, Reason};
 use backstop_core::limits::CELLS_MAX;
 use backstop_core::port::{Answer, Cell, CellQuery, Swap, Swapped};
-use std::collections::{BTreeMap, VecDeque};
+use backstop_core::share::surplus;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -39,7 +39,7 @@ pub struct Runs {
 }
 
 /// The place of one run, free again when dropped.
-struct Place {
+pub struct Place {
     _of_all: OwnedSemaphorePermit,
     _of_caller: Turn,
 }
@@ -117,9 +117,20 @@ impl Bulk {
     /// Starts a run; answers its id, or `None` if this server, or its caller, has too many under
     /// way.
     pub async fn start(&self, plan: Plan) -> Answer<Option<String>> {
-        let Some(place) = self.app.runs().enter(self.log.who()) else {
-            return Ok(None);
-        };
+        match self.enter() {
+            Some(place) => self.start_in(place, plan).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The place of a run, if this server, and its caller, have one left. Whoever counts jobs for a
+    /// run takes it before that.
+    pub fn enter(&self) -> Option<Place> {
+        self.app.runs().enter(self.log.who())
+    }
+
+    /// Starts a run in its place; answers its id.
+    pub async fn start_in(&self, place: Place, plan: Plan) -> Answer<String> {
         self.forget_old().await?;
         let report = Report::new(
             self.backstop.new_id().to_string(),
@@ -129,7 +140,7 @@ impl Bulk {
         );
         let id = report.id.clone();
         run::Run::begin(&self.app, report).await?.spawn(place);
-        Ok(Some(id))
+        Ok(id)
     }
 
     /// Lets a run go on whose server is gone, now and whatever was asked of it; `None` if this
@@ -237,25 +248,13 @@ impl Bulk {
     /// loses its oldest. Ids sort by time.
     async fn forget_old(&self) -> Answer<()> {
         let cells = self.all().await?;
-        let (mut of_callers, mut count) = (BTreeMap::<String, VecDeque<&Cell>>::new(), 0_usize);
-        for cell in &cells {
+        let ended = cells.iter().filter_map(|cell| {
             let report = read(cell);
-            if report
-                .as_ref()
-                .is_none_or(|report| report.ended_at.is_some())
-            {
-                let who = report.map(|report| report.who).unwrap_or_default();
-                of_callers.entry(who).or_default().push_back(cell);
-                count += 1;
-            }
-        }
-        let oldest_of_most = |_| {
-            of_callers
-                .values_mut()
-                .max_by_key(|ended| ended.len())?
-                .pop_front()
-        };
-        let surplus: Vec<&Cell> = (ENDED_MAX..count).filter_map(oldest_of_most).collect();
+            let is_open = |report: &Report| report.ended_at.is_none();
+            let is_ended = !report.as_ref().is_some_and(is_open);
+            is_ended.then(|| (report.map(|report| report.who), cell))
+        });
+        let surplus = surplus(ended, ENDED_MAX);
         let gone = |cell: &&Cell| Swap {
             name: cell.name.clone(),
             seen: Some(cell.version),

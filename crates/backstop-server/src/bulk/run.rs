@@ -136,14 +136,12 @@ impl Run {
             }
         };
         let end = self.steps().await;
-        let error = if let End::Failed(error) = &end {
-            Some(error.to_string())
-        } else {
-            None
+        let done = match &end {
+            End::Failed(error) => Err(error),
+            End::Done | End::Stopped | End::Lost | End::Left => Ok(()),
         };
-        audit
-            .note_end(noted, self.report.count.saturating_sub(before), error)
-            .await;
+        let count = self.report.count.saturating_sub(before);
+        audit.note_done(noted, count, &done).await;
         self.close(end).await;
     }
 

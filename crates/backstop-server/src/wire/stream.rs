@@ -189,7 +189,8 @@ pub struct KeyWholeShape<'a> {
     gives_up_to: Option<i64>,
     /// The record that failed for good, at which it stands still.
     halted_at: Option<i64>,
-    /// The records of the lowest positions; secrets are hidden.
+    /// The records of the lowest positions: at most 256, and none after the one that makes 4 MiB of
+    /// payloads. Secrets are hidden.
     held: Vec<HeldRecordShape<'a>>,
     /// The key.
     key: &'a str,
@@ -197,6 +198,8 @@ pub struct KeyWholeShape<'a> {
     late: Vec<LateShape>,
     /// What was declared missing.
     missed: Vec<MissedShape>,
+    /// Records that it keeps beyond those in `held`.
+    more: u64,
     /// What was not on the step of its key.
     off_step: Vec<OffStepShape>,
     /// Records that it keeps.
@@ -315,6 +318,7 @@ impl<'a> KeyWholeShape<'a> {
                 })
                 .collect(),
             missed: missed.collect(),
+            more: stored.more(),
             off_step: standing.off_step.iter().map(OffStepShape::new).collect(),
             records: stored.count,
             state: state(Some(standing), stored.count),

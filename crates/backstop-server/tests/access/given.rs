@@ -83,6 +83,18 @@ impl Site {
             .unwrap()
     }
 
+    /// A token of this name: tokens of one name have shares together.
+    pub(crate) async fn token_named(&self, name: &str, scopes: &[Scope]) -> String {
+        let new = NewToken {
+            name: name.to_owned(),
+            scopes: scopes.to_vec(),
+            queues: Vec::new(),
+            expires_in: None,
+        };
+        let tokens = Tokens::of(&self.backstop);
+        tokens.create("test", new).await.unwrap().token
+    }
+
     /// A token for these queues only.
     pub(crate) async fn token_for(&self, scopes: &[Scope], queues: &[&str]) -> String {
         let queues = queues.iter().map(|queue| queue.parse().unwrap()).collect();

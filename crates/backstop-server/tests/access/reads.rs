@@ -68,6 +68,12 @@ async fn one_caller_has_a_few_lists_under_way_and_nothing_else_waits_behind_them
         post("/v1/settle", json!({ "settle": [] })).await,
         StatusCode::OK
     );
+    let cancel = json!({ "action": "cancel", "matching": { "queue": "q" } });
+    assert_eq!(
+        post("/v1/bulk", cancel).await,
+        StatusCode::TOO_MANY_REQUESTS,
+        "it counts what matches"
+    );
     let got = site.ask(ask(&other.token, "/v1/audit")).await;
     assert_eq!(
         got.status,
@@ -75,4 +81,31 @@ async fn one_caller_has_a_few_lists_under_way_and_nothing_else_waits_behind_them
         "another caller of the same name has turns of its own"
     );
     asking.into_iter().for_each(|asking| asking.abort());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bulk_action_without_a_place_counts_nothing() {
+    let store = Arc::new(Flaky::new(Arc::new(MemoryStore::new()), 1));
+    let site = Site::on(Arc::<Flaky>::clone(&store), GUARDED);
+    let token = site.token(&[Scope::Admin], None).await.token;
+    let post = async |path: &str, body: Value| {
+        let builder = bearing(request(Method::POST, path), &token);
+        let asked = builder.body(Body::from(body.to_string())).unwrap();
+        site.ask(asked).await.status
+    };
+    let job = json!({ "queue": "q", "payload": 1 });
+    assert_eq!(post("/v1/jobs", job).await, StatusCode::CREATED);
+    // What is started goes on for ever.
+    store.hang("amend");
+    store.hang("jobs");
+    let cancel = json!({ "action": "cancel", "matching": { "queue": "q" } });
+    for _ in 0..3 {
+        let status = post("/v1/bulk", cancel.clone()).await;
+        assert_eq!(status, StatusCode::ACCEPTED);
+    }
+    store.hang("queues");
+    assert_eq!(
+        post("/v1/bulk", cancel).await,
+        StatusCode::TOO_MANY_REQUESTS
+    );
 }

@@ -278,3 +278,13 @@ async fn a_flood_of_runs_pushes_out_nobody_elses() {
     );
     assert_eq!(ids.len(), 51, "fifty that ended, and the new one");
 }
+
+#[tokio::test]
+async fn a_bulk_action_on_nothing_leaves_no_entry_in_the_audit() {
+    let api = given();
+    let asked = json!({ "action": "cancel", "matching": { "queue": "empty" } });
+    let started = api.post("/v1/bulk", asked).await.ok();
+    let run = ended(&api, started["id"].as_str().unwrap()).await;
+    assert_eq!((&run["state"], &run["count"]), (&json!("done"), &json!(0)));
+    assert!(api.audit().await.is_empty());
+}

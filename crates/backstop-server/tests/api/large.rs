@@ -102,7 +102,7 @@ async fn large_bodies_of_one_caller_keep_none_of_another_out() {
     let detail = many
         .post("/v1/jobs/batch", batch.clone())
         .await
-        .problem(503);
+        .problem(429);
     assert!(detail.contains("nothing was done"), "{detail}");
     one.post("/v1/jobs/batch", batch).await.ok();
     // What is small needs no place.
@@ -126,7 +126,7 @@ async fn one_caller_looks_at_a_few_large_jobs_at_once() {
         let answers = join_all((0..100).map(|_| api.get(&address))).await;
         let busy = answers
             .iter()
-            .filter(|answer| answer.status == StatusCode::SERVICE_UNAVAILABLE);
+            .filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(busy.count(), refused, "{name}");
     }
 }

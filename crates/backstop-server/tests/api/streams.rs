@@ -3,6 +3,7 @@
 use crate::given::{Api, given, given_with};
 use axum::http::Method;
 use backstop::core::lease::{LeaseNumber, WorkerName};
+use backstop::core::limits::{PAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use backstop::core::port::{Advance, KeyLease, Take, Then, Wanted};
 use backstop::core::stream::{Change, Failing};
 use backstop::streams::Standing;
@@ -43,6 +44,28 @@ async fn records_are_held_once_alone_or_together() {
         ),
         (&json!("uptime"), &json!(2), &json!(3))
     );
+}
+
+#[tokio::test]
+async fn a_key_of_large_records_is_shown_up_to_its_bytes() {
+    let api = given();
+    let text = "x".repeat(PAYLOAD_BYTES_MAX - 1_000);
+    for position in 0..8 {
+        let payload = json!({ "text": text, "token": "t0p" });
+        let record = json!({ "key": "k", "position": position, "step": 1, "payload": payload });
+        api.post("/v1/streams/uptime/records", record).await.ok();
+    }
+    let shown = api.get("/v1/streams/uptime/keys/k").await.ok();
+    let held = shown["held"].as_array().unwrap();
+    assert_eq!(
+        (held.len(), &shown["more"], &shown["records"]),
+        (5, &json!(3), &json!(8))
+    );
+    let bytes = shown.to_string().len();
+    assert!(bytes < PAGE_BYTES_MAX + PAYLOAD_BYTES_MAX, "{bytes} bytes");
+    for record in held {
+        assert_eq!(record["payload"]["token"], json!("[redacted]"));
+    }
 }
 
 #[tokio::test]

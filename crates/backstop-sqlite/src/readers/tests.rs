@@ -1,54 +1,74 @@
+use super::Readers;
 use crate::{SqliteOptions, SqliteStore};
-use backstop_core::port::{Backlog, Beat, Cells, Operator, PageQuery, Store};
-use backstop_core::{JobId, Span, Time, WorkerName};
+use backstop_core::port::{
+    Answer, Backlog, Beat, Cells, KeyQuery, Operator, PageQuery, Store, Streams, WhichKeys,
+};
+use backstop_core::{JobId, Span, StreamKey, StreamName, Time, WorkerName};
 use std::sync::{Arc, Mutex, mpsc};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
-#[tokio::test]
-async fn workers_and_health_checks_never_wait_behind_lists() {
+async fn store() -> (Arc<SqliteStore>, TempDir) {
     let dir = tempfile::tempdir().expect("a directory for the file");
     let store = SqliteStore::open(dir.path().join("backstop.db"), SqliteOptions::default());
     let store = Arc::new(store.expect("the file opens"));
     store.migrate().await.expect("the store migrates");
-    let (started, starts) = tokio::sync::mpsc::unbounded_channel();
-    let (release, released) = mpsc::channel::<()>();
-    let released = Arc::new(Mutex::new(released));
-    let mut starts = starts;
-    let readers = SqliteOptions::default().readers;
-    // Every reader of lists is held up, and more lists wait behind them.
-    let stuck: Vec<_> = (0..readers)
-        .map(|_| {
+    (store, dir)
+}
+
+/// Readers that are busy until they are released.
+struct HeldReaders {
+    release: mpsc::Sender<()>,
+    reads: Vec<JoinHandle<Answer<()>>>,
+}
+
+impl HeldReaders {
+    /// Holds each of these readers.
+    async fn hold(store: &Arc<SqliteStore>, of: fn(&SqliteStore) -> &Readers) -> Self {
+        let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+        let (release, released) = mpsc::channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        let count = SqliteOptions::default().readers;
+        let hold = |_| {
             let (store, started, released) =
-                (Arc::clone(&store), started.clone(), Arc::clone(&released));
+                (Arc::clone(store), started.clone(), Arc::clone(&released));
             tokio::spawn(async move {
                 let read = move |_: &rusqlite::Connection| {
                     let _ = started.send(());
                     let _ = released.lock().expect("nobody panics").recv();
                     Ok(())
                 };
-                store.lists.call("listing", read).await
+                of(&store).call("holding a reader", read).await
             })
-        })
-        .collect();
-    for _ in 0..readers {
-        starts.recv().await.expect("a list begins");
+        };
+        let reads = (0..count).map(hold).collect();
+        for _ in 0..count {
+            starts.recv().await.expect("a read begins");
+        }
+        Self { release, reads }
     }
-    let waiting: Vec<_> = (0..8)
-        .map(|_| {
-            let store = Arc::clone(&store);
-            let now = Time::default();
-            tokio::spawn(async move {
-                store
-                    .jobs(
-                        PageQuery {
-                            limit: 1,
-                            ..PageQuery::default()
-                        },
-                        now,
-                    )
-                    .await
-            })
-        })
-        .collect();
+
+    async fn release(self) {
+        drop(self.release);
+        for read in self.reads {
+            assert_eq!(read.await.expect("no read panics"), Ok(()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn workers_and_health_checks_never_wait_behind_lists() {
+    let (store, _dir) = store().await;
+    let held = HeldReaders::hold(&store, |store| &store.lists).await;
+    let list = || {
+        let store = Arc::clone(&store);
+        let query = PageQuery {
+            limit: 1,
+            ..PageQuery::default()
+        };
+        tokio::spawn(async move { store.jobs(query, Time::default()).await })
+    };
+    let waiting: Vec<_> = (0..8).map(|_| list()).collect();
     let now = store.time().await.expect("the store tells the time");
     let beat = Beat {
         worker: WorkerName::new("w"),
@@ -59,22 +79,33 @@ async fn workers_and_health_checks_never_wait_behind_lists() {
     assert!(store.beat(beat, now).await.is_ok());
     assert_eq!(store.cells(vec!["ready".to_owned()]).await, Ok(vec![None]));
     assert_eq!(store.job(JobId::named("none"), now).await, Ok(None));
-    assert_eq!(
-        store
-            .workers(Span::secs(9), now)
-            .await
-            .map(|workers| workers.len()),
-        Ok(1)
-    );
     assert!(
         waiting.iter().all(|list| !list.is_finished()),
         "the lists still wait"
     );
-    drop(release);
-    for list in stuck {
-        assert_eq!(list.await.expect("no list panics"), Ok(()));
-    }
+    held.release().await;
     for list in waiting {
         assert!(list.await.expect("no list panics").is_ok());
     }
+}
+
+#[tokio::test]
+async fn lists_take_no_reader_of_workers() {
+    let (store, _dir) = store().await;
+    let held = HeldReaders::hold(&store, |store| &store.readers).await;
+    let now = Time::default();
+    let stream = StreamName::new("s").expect("a name");
+    let keys = KeyQuery {
+        stream: stream.clone(),
+        after: None,
+        which: WhichKeys::All,
+        limit: 9,
+    };
+    assert_eq!(store.workers(Span::secs(9), now).await, Ok(Vec::new()));
+    assert_eq!(store.queues(now).await, Ok(Vec::new()));
+    assert_eq!(store.streams().await, Ok(Vec::new()));
+    assert_eq!(store.stream_keys(keys, now).await, Ok(Vec::new()));
+    let key = StreamKey::new("k").expect("a key");
+    assert_eq!(store.stream_key(stream, key).await, Ok(None));
+    held.release().await;
 }

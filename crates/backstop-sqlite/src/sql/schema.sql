@@ -144,6 +144,7 @@ CREATE TABLE backstop_worker (
   queues  TEXT    NOT NULL,
   seen_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX backstop_worker_seen ON backstop_worker (seen_at);
 
 -- Cells: small shared values, changed by compare-and-set. The table has a rowid, because values are
 -- too large for the tree of names.

@@ -5,7 +5,7 @@ use super::ledger::stream_id;
 use super::records;
 use crate::row;
 use backstop_core::lease::is_expired;
-use backstop_core::limits::PAGE_MAX;
+use backstop_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use backstop_core::port::Holder;
 use backstop_core::port::{KeyQuery, KeyStatus, StreamStatus, WhichKeys};
 use backstop_core::stream::{Count, Counts, StoredKey};
@@ -130,7 +130,7 @@ pub(crate) fn key(
         return Ok(None);
     };
     if key.records > 0 {
-        records::load(db, key.id, &mut stored)?;
+        records::load(db, key.id, &mut stored, PAGE_BYTES_MAX)?;
     }
     Ok(Some(stored))
 }

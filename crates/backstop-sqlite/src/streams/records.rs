@@ -14,13 +14,28 @@ const RECORD_DROP: &str = include_str!("../sql/record_drop.sql");
 const RECORDS_OF: &str = include_str!("../sql/records_of.sql");
 const RECORD_REMOVE: &str = include_str!("../sql/record_remove.sql");
 
-/// Brings a key's records along; tells how many bytes they have.
-pub(super) fn load(db: &Connection, id: i64, stored: &mut StoredKey) -> Result<usize> {
+/// Brings a key's records along, until they have `bytes_max` bytes; tells how many they have.
+pub(super) fn load(
+    db: &Connection,
+    id: i64,
+    stored: &mut StoredKey,
+    bytes_max: usize,
+) -> Result<usize> {
     let mut window = db.prepare_cached(RECORDS_WINDOW)?;
-    let records = window.query_map(params![id, row::number(WINDOW_RECORDS_MAX)], record)?;
-    let records: Vec<Option<StoredRecord>> = records.collect::<Result<_>>()?;
-    let is_all = records.len() < WINDOW_RECORDS_MAX;
-    stored.records = records.into_iter().flatten().collect();
+    let mut rows = window.query(params![id, row::number(WINDOW_RECORDS_MAX)])?;
+    let (mut read, mut bytes) = (0, 0);
+    let mut is_all = false;
+    stored.records = Vec::new();
+    while bytes < bytes_max {
+        let Some(row) = rows.next()? else {
+            is_all = read < WINDOW_RECORDS_MAX;
+            break;
+        };
+        read += 1;
+        let record = record(row)?;
+        bytes += record.as_ref().map_or(0, |record| record.payload.len());
+        stored.records.extend(record);
+    }
     let loaded = stored.records.len() as u64;
     if is_all {
         // What is there counts, whatever the key's row says.
@@ -33,11 +48,7 @@ pub(super) fn load(db: &Connection, id: i64, stored: &mut StoredKey) -> Result<u
             .prepare_cached(RECORDS_HIGHEST)?
             .query_row([id], highest)?;
     }
-    Ok(stored
-        .records
-        .iter()
-        .map(|record| record.payload.len())
-        .sum())
+    Ok(bytes)
 }
 
 /// A record's row; `None` if its position cannot be read: it could never be dropped. What cannot be

@@ -65,7 +65,7 @@ fn held_under(work: &Work<'_>, stream: StreamAt, take: &Take) -> Result<Vec<Stor
             continue;
         };
         if key.records > 0 {
-            records::load(work.db, key.id, &mut stored)?;
+            records::load(work.db, key.id, &mut stored, usize::MAX)?;
         }
         keys.push(stored);
     }
@@ -185,7 +185,7 @@ impl<'c, 't> Hand<'c, 't> {
             return Ok(());
         }
         if key.records > 0 {
-            self.bytes += records::load(work.db, key.id, &mut stored)?;
+            self.bytes += records::load(work.db, key.id, &mut stored, usize::MAX)?;
         }
         // What its holder leaves undone is due when the lease is over.
         let due = Some(self.take.until).filter(|_| stored.count > 0);

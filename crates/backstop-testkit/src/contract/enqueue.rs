@@ -266,7 +266,8 @@ pub async fn times_keep_their_microseconds(store: Arc<dyn Store>) {
             "{name}"
         );
     }
-    let late = scene.now.after(DELAY_MAX.minus(Span::micros(1)));
+    let latest = scene.now.after(DELAY_MAX).as_micros();
+    let late = Time::from_micros(latest - 1);
     scene.insert([job("q", "late").at(late)]).await;
     assert_eq!(scene.job("late").await.run_at, late);
     let promoted = scene.store.promote(1, scene.now).await;

@@ -5,7 +5,9 @@ use crate::given::{
     retry_at,
 };
 use backstop_core::amend::{Action, Filter, Refusal, Selection, permitted};
-use backstop_core::limits::{AMEND_MAX, ENQUEUE_JOBS_MAX, FIND_MAX, PAGE_MAX, SCAN_MAX};
+use backstop_core::limits::{
+    AMEND_MAX, ENQUEUE_JOBS_MAX, FIND_MAX, PAGE_MAX, SCAN_MAX, WORKER_KEPT_FOR,
+};
 use backstop_core::port::{
     Amended, Amendment, Counts, Gate, PageQuery, Pruned, Retention, Settled, Shelf, Store,
     StoreError,
@@ -1172,6 +1174,27 @@ pub async fn workers_are_those_that_beat(store: Arc<dyn Store>) {
         .await
         .expect("workers are listed");
     assert_eq!(workers.len(), 1);
+}
+
+/// A worker that was silent for a day is forgotten, so that names that somebody makes up do not
+/// stay.
+pub async fn a_silent_worker_is_forgotten_after_a_day(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    let beat = async |scene: &Scene, name| {
+        let until = scene.now.after(Span::secs(60));
+        scene.beat_as(name, &[], until).await;
+    };
+    beat(&scene, "silent").await;
+    scene.pass(WORKER_KEPT_FOR);
+    beat(&scene, "alive").await;
+    for expected in [&["alive", "silent"][..], &["alive"]] {
+        prune(&scene, shelf(1), 100).await;
+        let workers = scene.store.workers(Span::days(30), scene.now).await;
+        let workers = workers.expect("workers are listed");
+        let names: Vec<_> = workers.iter().map(|worker| worker.name.as_str()).collect();
+        assert_eq!(names, expected);
+        scene.pass(Span::secs(1));
+    }
 }
 
 /// One clock for everybody who uses the store, and an honest word about what it promises.

@@ -1,12 +1,13 @@
 //! How many queues there are, and how much one call gives, looks at or removes.
 
-use crate::given::{DONE, Scene, at, filter, id, job, listed, names, queue};
+use super::dead::burial;
+use crate::given::{DONE, Scene, at, dead, filter, id, job, listed, names, queue};
 use backstop_core::amend::{Action, Filter, Selection};
 use backstop_core::limits::{
     CLAIM_BYTES_MAX, PAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, PRUNE_MAX, PRUNE_QUEUES_MAX, QUEUE_KEPT_FOR,
 };
 use backstop_core::port::{
-    Enqueued, Gate, PageQuery, Pruned, QueueStatus, Retention, Shelf, Store, StoreError,
+    Amendment, Enqueued, Gate, PageQuery, Pruned, QueueStatus, Retention, Shelf, Store, StoreError,
 };
 use backstop_core::{Bounds, Span, State};
 use std::collections::BTreeSet;
@@ -73,10 +74,81 @@ pub async fn a_call_with_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
             .await,
         Ok(())
     );
+    let declared = vec![queue("declared"), queue("bounded")];
+    assert_eq!(scene.store.declare_queues(declared).await, Ok(()));
     let free = scene
-        .enqueue([job("bounded", "b"), job("paused", "c")])
+        .enqueue([
+            job("bounded", "b"),
+            job("paused", "c"),
+            job("declared", "d"),
+        ])
         .await;
-    assert_eq!(free, [Enqueued::Inserted, Enqueued::Inserted]);
+    assert_eq!(free, [Enqueued::Inserted; 3]);
+}
+
+/// A queue that is declared keeps the bounds and the gate that it has, and has the usual ones if it
+/// has none.
+pub async fn a_declared_queue_keeps_its_bounds(store: Arc<dyn Store>) {
+    let scene = Scene::new(store);
+    let bounds = Bounds {
+        max_size: Some(1),
+        ..Bounds::default()
+    };
+    let set = scene.store.set_bounds(queue("a"), bounds, scene.now).await;
+    assert_eq!(set, Ok(()));
+    let gate = scene.store.set_gate(queue("b"), Gate::Paused, scene.now);
+    assert_eq!(gate.await, Ok(()));
+    for _ in 0..2 {
+        let declared = vec![queue("a"), queue("b"), queue("c")];
+        assert_eq!(scene.store.declare_queues(declared).await, Ok(()));
+    }
+    let found: Vec<_> = queues(&scene)
+        .await
+        .into_iter()
+        .map(|queue| (queue.name.to_string(), queue.bounds, queue.gate))
+        .collect();
+    let usual = Bounds::default();
+    assert_eq!(
+        found,
+        [
+            ("a".to_owned(), bounds, Gate::Open),
+            ("b".to_owned(), usual, Gate::Paused),
+            ("c".to_owned(), usual, Gate::Open),
+        ]
+    );
+}
+
+/// A move to a queue is refused where a push to it would be, and the jobs stay where they are. A
+/// dead letter that is buried is taken in all the same: it would be lost.
+pub async fn a_move_to_one_queue_too_many_is_refused(store: Arc<dyn Store>) {
+    let mut scene = Scene::new(store);
+    scene.insert_and_end(job("q-00000", "letter"), dead()).await;
+    fill(&scene, QUEUES_IN_CONTRACT).await;
+    let letters = filter(Some("q-00000"), Some(State::Dead));
+    for selection in [
+        Selection::Ids(vec![id("letter")]),
+        Selection::Matching(letters),
+    ] {
+        let amendment = Amendment {
+            cursor: None,
+            selection,
+            action: Action::Move(queue("new")),
+            only: None,
+            max: 9,
+        };
+        let refused = scene.store.amend(amendment, scene.now).await;
+        assert!(
+            matches!(refused, Err(StoreError::TooManyQueues { .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(scene.job("letter").await.queue, queue("q-00000"));
+    assert_eq!(names_of_queues(&scene).await.len(), QUEUES_IN_CONTRACT);
+    let there = Action::Move(queue("q-00001"));
+    assert_eq!(scene.amend_named(&["letter"], there).await.applied, 1);
+    let buried = vec![burial("buried", "b", "boom", at(1))];
+    let answers = scene.store.bury(buried, scene.now).await;
+    assert_eq!(answers, Ok(vec![Enqueued::Inserted]));
 }
 
 /// Callers that come at once share what room there is.
@@ -135,7 +207,7 @@ async fn pass_until_forgotten(scene: &mut Scene) {
 }
 
 /// An empty queue that nobody configured is forgotten after a time; one with a job, a unique key,
-/// bounds or a closed gate stays.
+/// bounds or a closed gate stays, and so does a declared one.
 pub async fn an_empty_queue_is_forgotten(store: Arc<dyn Store>) {
     let mut scene = Scene::new(store);
     scene.insert_and_end(job("gone", "a"), DONE).await;
@@ -154,16 +226,21 @@ pub async fn an_empty_queue_is_forgotten(store: Arc<dyn Store>) {
             .await,
         Ok(())
     );
+    let declared = vec![queue("declared")];
+    assert_eq!(scene.store.declare_queues(declared).await, Ok(()));
     prune(&scene).await;
     prune(&scene).await;
     scene.pass(QUEUE_KEPT_FOR.scaled(0.5));
     prune(&scene).await;
     assert_eq!(
         names_of_queues(&scene).await,
-        ["bounded", "gone", "live", "paused"]
+        ["bounded", "declared", "gone", "live", "paused"]
     );
     pass_until_forgotten(&mut scene).await;
-    assert_eq!(names_of_queues(&scene).await, ["bounded", "live", "paused"]);
+    assert_eq!(
+        names_of_queues(&scene).await,
+        ["bounded", "declared", "live", "paused"]
+    );
     scene.insert([job("gone", "c")]).await;
     assert_eq!(
         scene.queue("gone").await.totals.enqueued,

@@ -2,8 +2,8 @@
 
 use crate::given::{LEASE, Scene, WORKER, at};
 use backstop_core::limits::{
-    DUE_KEYS_MAX, KEY_RECORDS_MAX, OFFER_MAX, POSITION_MAX, STANDING_BYTES_MAX, STREAM_KEYS_MAX,
-    WINDOW_RECORDS_MAX,
+    DUE_KEYS_MAX, KEY_RECORDS_MAX, OFFER_MAX, PAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, POSITION_MAX,
+    STANDING_BYTES_MAX, STREAM_KEYS_MAX, WINDOW_RECORDS_MAX,
 };
 use backstop_core::port::Holder;
 use backstop_core::port::{
@@ -736,6 +736,32 @@ pub async fn a_window_is_bounded(store: Arc<dyn Store>) {
         waters.positions("a").await,
         (256..count).collect::<Vec<_>>()
     );
+}
+
+/// A look at a key of large records ends once it has enough bytes, and counts the others. A take
+/// brings them all.
+pub async fn a_look_at_a_key_ends_at_its_bytes(store: Arc<dyn Store>) {
+    let mut waters = Waters::new(store);
+    for position in 0..8 {
+        let large = Record {
+            payload: Payload::stored(vec![b'1'; PAYLOAD_BYTES_MAX]),
+            ..record("a", position)
+        };
+        assert_eq!(waters.offer(vec![large]).await, [Offered::Held]);
+    }
+    let looked = waters.look("a").await.expect("the key is known");
+    assert_eq!(looked.bytes(), PAGE_BYTES_MAX);
+    let shown: Vec<i64> = looked
+        .records
+        .iter()
+        .map(|record| record.position)
+        .collect();
+    assert_eq!(shown, [0, 1, 2, 3]);
+    assert_eq!(
+        (looked.count, looked.more(), looked.highest),
+        (8, 4, Some(7))
+    );
+    assert_eq!(waters.take("a").await.stored.records.len(), 8);
 }
 
 /// A key that nobody works on takes no more than its bound; other keys go on.

@@ -367,9 +367,10 @@ async fn warn_of_pressure(engine: &Engine) -> Answer<()> {
 }
 
 /// Writes down what this worker was told about queues, be they its own or those of workers over
-/// HTTP, which can tell nobody: bounds, and the settings of breakers.
+/// HTTP, which can tell nobody: that they are configured, bounds, and the settings of breakers.
 async fn declare(engine: &Engine) -> Answer<()> {
-    let mut answer = Ok(());
+    let names = engine.known_queues().map(|(queue, _)| queue.clone());
+    let mut answer = engine.backstop.declare_queues(names.collect()).await;
     for (queue, settings) in engine.known_queues() {
         if let Err(error) = declare_breaker(engine, queue, settings).await {
             answer = Err(error);

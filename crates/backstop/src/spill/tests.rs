@@ -58,6 +58,9 @@ impl Operator for Picky {
     async fn set_bounds(&self, _: QueueName, _: Bounds, _: Time) -> Answer<()> {
         unreachable!("a spill only buries")
     }
+    async fn declare_queues(&self, _: Vec<QueueName>) -> Answer<()> {
+        unreachable!("a spill only buries")
+    }
     async fn set_gate(&self, _: QueueName, _: Gate, _: Time) -> Answer<()> {
         unreachable!("a spill only buries")
     }

@@ -628,7 +628,7 @@ fn a_dead_record_of_a_stream_says_whether_its_key_stands_still() {
     );
     assert_eq!(
         halted.next_step(Some(&dead)),
-        Some("backstop stream resume uptime site-7 [--skip]".to_owned())
+        Some("backstop stream resume [--skip] uptime site-7".to_owned())
     );
     assert!(told(None).to_string().contains("which went on past it"));
     assert_eq!(

@@ -6,7 +6,7 @@ use backstop_core::gate::Shut;
 use backstop_core::limits::{LOST_LEASES_MAX, LOST_WITHIN};
 use backstop_core::rate::RateLimit;
 use backstop_core::redact::Redaction;
-use backstop_core::terminal::shell_word;
+use backstop_core::terminal::{shell_argument, shell_word};
 use backstop_core::verdict::Reason;
 use backstop_core::{Job, QueueName, Span, State, WorkerName};
 use serde_json::{Map, Value, json};
@@ -137,8 +137,11 @@ impl Why {
         let (id, queue) = (job.id, &job.queue);
         Some(match self {
             Self::NotFound => "backstop job list".to_owned(),
-            Self::Paused { .. } => format!("backstop queue resume {queue}"),
+            Self::Paused { .. } => {
+                format!("backstop queue resume {}", shell_argument(queue.as_str()))
+            }
             Self::BreakerOpen { .. } => {
+                let queue = shell_argument(queue.as_str());
                 format!("backstop breaker reset {queue}, once the service is well")
             }
             Self::GateShut {
@@ -147,7 +150,7 @@ impl Why {
             Self::GateShut { gate, .. } => {
                 format!(
                     "backstop dead groups --queue {queue}, then backstop breaker reset {}",
-                    shell_word(gate)
+                    shell_argument(gate)
                 )
             }
             Self::RateLimited {
@@ -171,7 +174,7 @@ impl Why {
                 None => format!("backstop work {queue} --exec COMMAND"),
             },
             Self::Quiet { first, .. } => {
-                let first = shell_word(first.as_str());
+                let first = shell_argument(first.as_str());
                 format!("backstop worker resume {first}, or another worker for {queue}")
             }
             Self::UnknownKind { kind, .. } => {
@@ -195,8 +198,8 @@ impl Why {
                 ..
             } => {
                 format!(
-                    "backstop stream resume {stream} {} [--skip]",
-                    shell_word(key.as_str())
+                    "backstop stream resume [--skip] {stream} {}",
+                    shell_argument(key.as_str())
                 )
             }
             Self::UniqueTwin { twin, .. } => format!("backstop job why {twin}"),

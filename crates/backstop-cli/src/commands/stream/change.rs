@@ -8,7 +8,7 @@ use crate::output::words::counted;
 use crate::trouble::{Trouble, Verdict};
 use backstop::operate::Changes;
 use backstop::streams::{Resume, Stream};
-use backstop_core::terminal::shell_word;
+use backstop_core::terminal::shell_argument;
 use backstop_server::wire::stream::ForgottenShape;
 use clap::Args;
 use serde::Serialize;
@@ -142,7 +142,7 @@ pub(super) async fn resume(args: &ResumeArgs, context: &Context) -> Result<Verdi
         .advise(format!(
             "backstop stream show {} {}",
             args.which.stream,
-            shell_word(args.which.key.as_str())
+            shell_argument(args.which.key.as_str())
         )));
     }
     let how = if args.skip {

@@ -126,7 +126,7 @@ pub(super) async fn keys(args: &KeysArgs, context: &Context) -> Result<Verdict, 
         context.output.table(&keys_table(&keys, backstop.now()))?;
         if let Some(next) = shape.next {
             context.output.note(format!(
-                "there may be more; try: --after {}",
+                "there may be more; try: --after={}",
                 shell_word(next.as_str())
             ));
         }

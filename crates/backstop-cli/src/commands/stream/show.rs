@@ -8,7 +8,7 @@ use backstop::Time;
 use backstop::core::stream::Late;
 use backstop::streams::{Standing, StoredKey};
 use backstop::why::record::{Joint, joints, why_record};
-use backstop_core::terminal::shell_word;
+use backstop_core::terminal::shell_argument;
 use backstop_server::wire::stream::{KeyWholeShape, redacted, state};
 
 /// Characters of a payload on a line.
@@ -67,9 +67,10 @@ fn lines(
     lines.push(format!("{}: {word}, {watermark}", stored.key));
     if let Some(position) = standing.halted {
         lines.push(format!(
-            "  halted at {position}, which failed for good; try: backstop stream resume {} {} [--skip]",
+            "  halted at {position}, which failed for good; \
+             try: backstop stream resume [--skip] {} {}",
             args.stream,
-            shell_word(args.key.as_str())
+            shell_argument(args.key.as_str())
         ));
     }
     // What halts a key is not tried again by itself: it was said above.

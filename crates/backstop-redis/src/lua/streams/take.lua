@@ -22,7 +22,7 @@ end
 
 local function add_window(i, head)
   if sub(head, 46, 49) == NONE then return end
-  local found, size = window(keys[i], window_max)
+  local found, size = window(keys[i], window_max, 16777216)
   bytes = bytes + size
   windows[#windows + 1] = i
   for _, part in ipairs(found) do windows[#windows + 1] = part end

@@ -2,16 +2,17 @@
 
 -- The records of the lowest positions; of their payloads a few at a time, and no more once there is
 -- enough to carry.
-local function window(key, max)
-  local BYTES_MAX, AT_ONCE = 16777216, 32
+local function window(key, max, bytes_max)
+  local AT_ONCE = 4
   local first, last = range_of(key)
   local fields = call('ZRANGEBYLEX', PLACES, first, last, 'LIMIT', 0, max)
   local highest = call('ZREVRANGEBYLEX', PLACES, last, first, 'LIMIT', 0, 1)[1]
   local payloads, bytes = {}, 0
-  while #payloads < #fields and bytes < BYTES_MAX do
+  while #payloads < #fields and bytes < bytes_max do
     local loaded = #payloads
     local slice = call('HMGET', PAYLOADS, unpack(fields, loaded + 1, math.min(loaded + AT_ONCE, #fields)))
     for i, payload in ipairs(slice) do
+      if bytes >= bytes_max then break end
       payloads[loaded + i] = payload or ''
       bytes = bytes + #payloads[loaded + i]
     end

@@ -207,19 +207,21 @@ pub(in crate::pages) async fn start(
     back: &Link,
 ) -> Result<Response, PageFailure> {
     let bulk = Bulk::new(view.app(), view.who()).because(posted.reason(view)?);
+    let Some(place) = bulk.enter() else {
+        let note = Note::refused(
+            "As many bulk actions are under way as this server takes, or takes from one person; \
+             nothing was changed. Wait for one to end.",
+        );
+        return Ok(note.on(view.app().base(), &back.to_string()));
+    };
     let expected = view.ask(preview(view.app(), &target)).await?.exact();
     let plan = Plan {
         target,
         expected,
         back: back.to_string(),
     };
-    if let Some(id) = view.ask(bulk.start(plan)).await? {
-        return Ok(see(&view.at(&format!("/jobs/runs/{id}"))));
-    }
-    let note = Note::refused(
-        "As many bulk actions are under way as this server takes, or takes from one person; nothing was changed. Wait for one to end.",
-    );
-    Ok(note.on(view.app().base(), &back.to_string()))
+    let id = view.ask(bulk.start_in(place, plan)).await?;
+    Ok(see(&view.at(&format!("/jobs/runs/{id}"))))
 }
 
 /// To another page.

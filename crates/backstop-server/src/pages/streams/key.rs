@@ -14,8 +14,10 @@ use axum::extract::Path;
 use axum::response::Response;
 use backstop::streams::{Rules, Standing, StoredKey};
 use backstop::why::record::{Joint, joints, why_record};
+use backstop_core::port::StoreError;
 use backstop_core::stream::OffStepRecord;
 use backstop_core::{Span, StreamKey, StreamName, Time};
+use std::sync::Arc;
 
 /// Characters of a payload in the list.
 const PAYLOAD_CHARS: usize = 160;
@@ -119,8 +121,14 @@ async fn show(view: View, stream: &str, key: &str) -> Result<Response, PageFailu
             "Stream {name} has no key {key}: no record of it came, or it was forgotten."
         )));
     };
-    let config = view.app().config();
-    let stored = redacted(stored, &config.redaction);
+    let (config, bytes) = (view.app().config(), stored.bytes());
+    let redaction = Arc::clone(&config);
+    let redact = move || redacted(stored, &redaction.redaction);
+    let stored = view.app().large().answer(bytes, redact).await;
+    let stored = stored.map_err(|_| {
+        let cause = "as many large answers are being written as may be";
+        view.store_failed(StoreError::unavailable("showing a key", cause))
+    })?;
     let rules = config
         .streams
         .get(&name)
@@ -181,7 +189,7 @@ fn made(view: &View, name: &StreamName, stored: &StoredKey, rules: Option<&Rules
         line: (!stored.records.is_empty()).then(|| line.figure()),
         why: why(stored),
         held: held(stored, &standing, until, now),
-        more: stored.count.saturating_sub(stored.records.len() as u64),
+        more: stored.more(),
         count: text::count(stored.count),
         missed: standing.missed.runs().map(missed).collect(),
         late: standing.late.iter().rev().map(late).collect(),

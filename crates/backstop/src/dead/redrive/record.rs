@@ -7,6 +7,7 @@ use super::{Phase, RedriveError, RedriveReport};
 use crate::dead::DeadLetters;
 use crate::shared::{Walk, cells, read, remove, update};
 use backstop_core::port::{Answer, Cell};
+use backstop_core::share::surplus;
 use backstop_core::{JobId, Span, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -241,17 +242,18 @@ impl DeadLetters {
         Ok(reports)
     }
 
-    /// Forgets the oldest of those that have ended, where there are too many, and what was left
-    /// behind by those that were killed.
+    /// Forgets some of those that have ended, where there are too many, and what was left behind by
+    /// those that were killed.
     pub(super) async fn forget_old_redrives(&self) -> Answer<()> {
         let cells = cells(&self.backstop, PREFIX).await?;
         self.forget_left_behind(&cells).await?;
-        let is_ended =
-            |cell: &&Cell| read::<Record>(cell).is_none_or(|record| record.report.phase.is_ended());
-        let ended: Vec<Cell> = cells.iter().filter(is_ended).cloned().collect();
         // Ids sort by time.
-        let surplus = ended.len().saturating_sub(ENDED_MAX);
-        remove(&self.backstop, &ended[..surplus]).await
+        let ended = cells.into_iter().filter_map(|cell| {
+            let report = read::<Record>(&cell).map(|record| record.report);
+            let is_ended = report.as_ref().is_none_or(|report| report.phase.is_ended());
+            is_ended.then(|| (report.map(|report| report.by), cell))
+        });
+        remove(&self.backstop, &surplus(ended, ENDED_MAX)).await
     }
 
     /// Removes what was kept for redrives that nobody goes on with: whoever started one was killed

@@ -145,13 +145,16 @@ impl DeadLetters {
             }
         };
         let requeued = run.record.report.requeued.saturating_sub(before);
-        self.log
-            .note_end(
-                noted,
-                requeued,
-                ended.as_ref().err().map(ToString::to_string),
-            )
-            .await;
+        match &ended {
+            // Whoever goes on with it adds to what was done.
+            Ok(report) if !report.phase.is_ended() => {
+                self.log.note_end(noted, requeued, None).await;
+            }
+            ended => {
+                let done = ended.as_ref().map(drop);
+                self.log.note_done(noted, requeued, &done).await;
+            }
+        }
         ended.map(|report| report.redacted(&self.redaction))
     }
 
